@@ -22,17 +22,19 @@ struct st_case {
     const struct st_model *model;
     struct st_policy asked; /* of a plan, by configuration and ranks */
     enum st_saves_on saves_on;
-    struct st_world world; /* this rank and all of the run, or of the planned one */
-    bool only_plans;       /* nothing is run: the plan may be for another machine */
+    struct st_world world;       /* this rank and all of the run, or of the planned one */
+    struct st_workload workload; /* of the model on the machine: its scratch is that of so many workers */
+    bool only_plans;             /* nothing is run: the plan may be for another machine */
 
     /* The machine. */
-    const struct st_topology *topology; /* of this one */
-    const struct st_machine *file;      /* contents of the machine file, or the machine of the hardware; zeros: none */
-    const struct st_hardware *hardware; /* NULL: none was named */
-    bool given;                         /* there is such a file, or such hardware: its rates are not measured here */
-    struct st_machine machine;          /* one rank's part */
-    struct st_machine node;             /* of this: what all its ranks have, where a plan is for ranks that are not there */
-    bool rates_known;                   /* at least one rate is known */
+    const struct st_tensor_ops *tensors; /* of its device */
+    const struct st_topology *topology;  /* of this one */
+    const struct st_machine *file;       /* contents of the machine file, or the machine of the hardware; zeros: none */
+    const struct st_hardware *hardware;  /* NULL: none was named */
+    bool given;                          /* there is such a file, or such hardware: its rates are not measured here */
+    struct st_machine machine;           /* one rank's part */
+    struct st_machine node;              /* of this: what all its ranks have, where a plan is for ranks that are not there */
+    bool rates_known;                    /* at least one rate is known */
 
     /* The plan. */
     struct st_plan *plan;

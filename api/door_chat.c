@@ -3,8 +3,8 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/json/json.h"
-#include "text/data/dialog/dialog.h"
 #include "strata/tokenizer.h"
+#include "text/data/dialog/dialog.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -42,7 +42,7 @@ static strata_status find_dir_rates(const double **out, const struct strata_plan
         return STRATA_OK;
     if (known)
         fits = st_swap_room(nvme->dirs, nvme->dir_count, r->dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
-               room / st_topology_memory_shares(m->topology) >= p->facts.plan->program.needed[STRATA_TIER_NVME];
+               room / st_topology_memory_shares(p->on->topology) >= p->facts.plan->program.needed[STRATA_TIER_NVME];
     if (st_handle_saves(m))
         st = st_ranks_all(st_handle_comm(m), &fits, "the room of the nvme directories");
     if (known && !fits)
@@ -57,7 +57,7 @@ static strata_status find_dir_rates(const double **out, const struct strata_plan
 static void log_omp_threads(const struct strata_plan *p)
 {
     const char *text = getenv("OMP_NUM_THREADS");
-    const uint32_t workers = st_handle_workers(p->model);
+    const uint32_t workers = p->facts.workload.workers;
     unsigned long asked;
     char *end;
 
@@ -72,14 +72,14 @@ static void log_omp_threads(const struct strata_plan *p)
 /* Ranks exchange what GPUs hold by NCCL, and all else as they have met. */
 static strata_status take_comms(struct strata_engine *e, struct st_engine_opts *opts)
 {
-    const struct strata_model *m = e->plan->model;
-    const struct st_device_ops *device = st_device_find(m->device);
+    const struct strata_plan *p = e->plan;
+    const struct st_device_ops *device = st_device_find(p->on->device);
     strata_status st = STRATA_OK;
 
-    opts->comm = opts->device_comm = st_handle_comm(m);
+    opts->comm = opts->device_comm = st_handle_comm(p->model);
     if (opts->comm == NULL || device == NULL || device->memory == NULL)
         return STRATA_OK;
-    st = st_comm_nccl_open(&e->device_comm, opts->comm, st_device_index(m->device));
+    st = st_comm_nccl_open(&e->device_comm, opts->comm, st_device_index(p->on->device));
     opts->device_comm = e->device_comm;
     return st;
 }
@@ -96,10 +96,10 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     st_config_engine_opts(&opts, &m->config);
     opts.program = &p->facts.plan->program;
     opts.compute = st_model_compute(m->model);
-    if (m->threads != 0)
-        opts.threads = m->threads;
-    opts.topology = m->topology;
-    opts.device = m->device;
+    if (p->threads != 0)
+        opts.threads = p->threads;
+    opts.topology = p->on->topology;
+    opts.device = p->on->device;
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
     opts.nvme.patience.hangs = o->hangs;

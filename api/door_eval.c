@@ -70,7 +70,7 @@ static strata_status check(const struct strata_engine *engine, const struct stra
 
 static strata_status eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
 {
-    const struct st_world world = st_handle_world(engine->plan->model);
+    const struct st_world world = st_handle_world(engine->plan->on);
     const bool documents = engine->plan->model->documents;
     strata_status st = check(engine, data, result);
     struct evaluation e = {0};

@@ -104,7 +104,7 @@ strata_status strata_engine_export(struct strata_engine *engine, struct strata_e
 
     if (st == STRATA_E_BUSY) /* `out` may be in use by that call */
         return st;
-    if (st == STRATA_OK && out == NULL && st_handle_world(engine->plan->model).rank == 0)
+    if (st == STRATA_OK && out == NULL && st_handle_world(engine->plan->on).rank == 0)
         st = st_error_missing(__func__, "out");
     if (st == STRATA_OK && out != NULL && out->model != engine->plan->model)
         st = st_error(STRATA_E_INVAL, "%s: the directory was begun for another model", __func__);

@@ -16,33 +16,7 @@
 #define DROPOUT_SEEN_LEAST 1e-6 /* a part of what adapters are given */
 
 #define SEQ_DEFAULT_MAX 1024u
-#define NODE_GPUS_MOST  8u   /* that a machine of any card has */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call; each call moves the weights over the links once */
-
-strata_status strata_device_check(const char *device)
-{
-    if (device == NULL)
-        return st_error_missing(__func__, "device");
-    if (strcmp(device, "cpu") == 0)
-        return STRATA_OK;
-    if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
-        return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
-    if (strncmp(device, "cuda", 4) == 0)
-        return st_device_find(device) != NULL ? STRATA_OK
-                                              : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
-    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu, cuda or cuda:N", device);
-}
-
-/* A plan for a machine that has a GPU needs none here, nor a build that knows them. */
-static bool plans_gpu(const struct strata_model_opts *o)
-{
-    const char *device = o->device;
-
-    return o->use == STRATA_USE_PLAN && (o->machine != NULL || o->gpu != NULL) && device != NULL &&
-           strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL &&
-           (device[4] == '\0' ||
-            (device[4] == ':' && device[5] != '\0' && strspn(device + 5, "0123456789") == strlen(device + 5)));
-}
 
 /* --- sizes --- */
 
@@ -114,41 +88,6 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
            stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     m->config.dtype = stored;
     return STRATA_OK;
-}
-
-uint32_t st_handle_workers(const struct strata_model *m)
-{
-    const bool foreign = st_handle_only_plans(m) && m->file.capacity.workers != 0;
-    const uint32_t all = foreign ? m->file.capacity.workers : st_machine_workers(m->topology, m->device, 0);
-    const uint32_t share = m->planned.ranks > 1 ? m->planned.local_ranks : 1;
-
-    if (m->threads != 0)
-        return m->threads;
-    if (m->config.threads != 0)
-        return m->config.threads; /* of each rank */
-    return all > share ? all / share : 1;
-}
-
-/* Ranks that are planned for without being there, equally many on each node. */
-static strata_status plan_ranks(struct strata_model *m, const struct strata_model_opts *o)
-{
-    struct st_world *w = &m->planned;
-
-    if (o->ranks == 0)
-        return STRATA_OK;
-    w->ranks = o->ranks;
-    w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->file.rates, o->ranks);
-    if (m->hardware != NULL && o->nodes == 0 && m->file.rates.node_ranks == 0 && w->ranks > NODE_GPUS_MOST)
-        st_log(ST_LOG_NOTICE,
-               "%u ranks are taken to be on one machine, since no node of %s is known: --nodes N says on how many they are",
-               w->ranks, st_hardware_gpu_name(m->hardware->gpu));
-    if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
-        return STRATA_OK;
-    if (o->nodes == 0)
-        return st_error(STRATA_E_INVAL,
-                        "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): --nodes N says on how many they are",
-                        w->ranks, w->local_ranks, m->machine);
-    return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
 }
 
 /* --- weights --- */
@@ -324,8 +263,6 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         .grad_accum = m->config.grad_accum,
         .dtype = m->config.dtype,
         .decay_all = m->config.decay_all,
-        .workers = st_handle_workers(m),
-        .ops = st_device_find(m->device)->tensors,
         .freeze = m->config.freeze,
         .freeze_count = m->config.freeze_count,
         .nf4 = m->config.quantization != ST_QUANTIZATION_NONE,
@@ -357,67 +294,6 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     return st;
 }
 
-/* Budgets of more than the named parts have would make plans that fit nothing one can buy. */
-static strata_status check_budgets(const struct strata_model *m)
-{
-    const uint64_t *has = m->file.capacity.bytes, device = m->config.device_memory, host = m->config.host_memory;
-    char asked[24], have[24], ram[80];
-
-    if (device != ST_AUTO_BYTES && device > has[STRATA_TIER_DEVICE])
-        return st_error(STRATA_E_CONFIG,
-                        "strata.device_memory (--device-memory) %s: card %s leaves %s for a run: name another one (--gpu), "
-                        "or give less",
-                        st_size_text(asked, device), st_hardware_gpu_name(m->hardware->gpu),
-                        st_size_text(have, has[STRATA_TIER_DEVICE]));
-    if (host == ST_AUTO_BYTES || host <= has[STRATA_TIER_HOST])
-        return STRATA_OK;
-    st_hardware_ram_text(ram, sizeof(ram), m->hardware);
-    return st_error(STRATA_E_CONFIG,
-                    "strata.host_memory (--host-memory) %s: %s leave %s for a run: name more (--ram), or give less",
-                    st_size_text(asked, host), ram, st_size_text(have, has[STRATA_TIER_HOST]));
-}
-
-/* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
-static strata_status check_device_bytes(const struct strata_model *m, const struct strata_model_opts *o)
-{
-    const bool card =
-        strcmp(m->device, "cpu") == 0 && !m->file.capacity.device_is_host && m->config.device_memory == ST_AUTO_BYTES;
-
-    if (m->machine == NULL || !st_handle_only_plans(m) || m->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
-        !(card || plans_gpu(o)))
-        return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", m->machine,
-                    card ? ": add it, or set strata.device_memory (--device-memory)" : "");
-}
-
-/* The machine that the plan is for, or whose rates are known. */
-static strata_status read_machine(struct strata_model *m, const struct strata_model_opts *o)
-{
-    const struct st_hardware_choice choice = {.gpu = o->gpu, .ram = o->ram, .drives = o->drives, .drive_count = o->drive_count};
-    strata_status st;
-
-    if (o->gpu == NULL) {
-        st = m->machine != NULL ? st_machine_read(&m->file, m->machine) : STRATA_OK;
-        return st == STRATA_OK ? check_device_bytes(m, o) : st;
-    }
-    m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
-    if (m->hardware == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a machine");
-    if ((st = st_hardware_parse(m->hardware, &choice)) != STRATA_OK)
-        return st;
-    st_hardware_machine(&m->file, m->hardware);
-    return check_budgets(m);
-}
-
-/* Ranks have as many workers as the one with the fewest, since plans have scratch for each. */
-static strata_status agree_workers(struct strata_model *m)
-{
-    if (st_handle_comm(m) == NULL)
-        return STRATA_OK;
-    m->threads = st_handle_workers(m);
-    return st_ranks_fewest(st_handle_comm(m), &m->threads, "workers");
-}
-
 static strata_status agree(struct strata_model *m)
 {
     const struct st_ranks_model is = {
@@ -425,7 +301,6 @@ static strata_status agree(struct strata_model *m)
         .config = &m->config,
         .name = m->name,
         .is_dir = m->is_dir,
-        .device = m->device,
         .use = m->use,
         .seq = m->seq,
         .seed = m->seed,
@@ -439,16 +314,8 @@ static strata_status agree(struct strata_model *m)
 static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     struct st_model_config config;
-    strata_status st = st_topology_load_share(&m->topology, m->comm != NULL ? &m->comm->share : NULL);
+    strata_status st = st_handle_read_config(&config, m);
 
-    if (st == STRATA_OK)
-        st = agree_workers(m);
-    if (st == STRATA_OK)
-        st = read_machine(m, o);
-    if (st == STRATA_OK)
-        st = plan_ranks(m, o);
-    if (st == STRATA_OK)
-        st = st_handle_read_config(&config, m);
     if (st != STRATA_OK)
         return st;
     if (config.dropout > 0 && m->use == STRATA_USE_TRAIN)
@@ -464,19 +331,6 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
     if (st == STRATA_OK)
         st = create_model(m, &config);
     return st == STRATA_OK ? agree(m) : st;
-}
-
-/* Each rank of a machine has a GPU of its own, unless the name says which one. */
-static strata_status take_device(struct strata_model *m, const struct strata_model_opts *o)
-{
-    const struct st_world world = st_handle_world(m);
-    const char *device = o->device == NULL || plans_gpu(o) ? "cpu" : o->device; /* whose tensors a plan is made with */
-    char own[32];
-
-    if (strcmp(device, "cuda") != 0 || world.ranks == 1)
-        return st_handle_text(&m->device, device);
-    snprintf(own, sizeof(own), "cuda:%u", world.local_rank);
-    return st_handle_text(&m->device, own);
 }
 
 static strata_status take_opts(struct strata_model *m, const struct strata_config *config, const struct strata_model_opts *o)
@@ -495,28 +349,11 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->progress = o->progress;
     m->progress_ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);
-    if (st == STRATA_OK)
-        st = st_handle_text(&m->tokenizer, o->tokenizer);
-    if (st == STRATA_OK)
-        st = st_handle_text(&m->cache_dir, o->cache_dir);
-    if (st == STRATA_OK)
-        st = take_device(m, o);
-    return st == STRATA_OK ? st_handle_text(&m->machine, o->gpu != NULL ? "--gpu" : o->machine) : st;
+    return st == STRATA_OK ? st_handle_text(&m->tokenizer, o->tokenizer) : st;
 }
 
-static strata_status check_drives(const struct strata_model_opts *o)
-{
-    for (uint32_t i = 0; i < o->drive_count; i++)
-        if (o->drives == NULL || o->drives[i] == NULL)
-            return st_error_missing("strata_model_open", o->drives == NULL ? "drives" : "one of drives");
-    return STRATA_OK;
-}
-
-/* A plan may be for the paced device, which benches use. */
 static strata_status check_opts(const struct strata_model_opts *o)
 {
-    strata_status st;
-
     if (o->model == NULL)
         return st_error(STRATA_E_INVAL, "no model is named: set model to a preset or a directory");
     if ((unsigned)o->use > STRATA_USE_PLAN)
@@ -524,30 +361,12 @@ static strata_status check_opts(const struct strata_model_opts *o)
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
     if (o->comm != NULL && o->comm->world.ranks > 1 && o->use == STRATA_USE_PLAN)
         return st_error(STRATA_E_INVAL, "several ranks train, evaluate and generate: to plan give no comm");
-    if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && (o->use != STRATA_USE_PLAN || o->comm != NULL)))
-        return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
-                        ST_COMM_RANKS_MAX);
-    if (o->nodes != 0 && o->ranks == 0)
-        return st_error(STRATA_E_INVAL, "%u nodes (--nodes) need ranks that are on them: say how many (--ranks)", o->nodes);
-    if (o->gpu != NULL && (o->machine != NULL || o->use != STRATA_USE_PLAN))
-        return st_error(STRATA_E_INVAL, "--gpu %s names a machine to plan for: %s", o->gpu,
-                        o->machine != NULL ? "--machine names one, too" : "another use is for this one");
-    if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
-        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which --gpu NAME says the card",
-                        o->ram != NULL ? "--ram" : "--drive");
-    if ((st = check_drives(o)) != STRATA_OK)
-        return st;
-    if (o->device == NULL || plans_gpu(o) || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
-        return STRATA_OK;
-    return strata_device_check(o->device);
+    return STRATA_OK;
 }
 
-/* Batches count the ranks. */
-static strata_status check_ranks(const struct strata_model_opts *o, const struct strata_config *config)
+strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks)
 {
-    const struct st_config *values = &config->values;
     const uint64_t counted = values->train_batch / ((uint64_t)values->micro_batch * values->grad_accum);
-    const uint32_t ranks = o->comm != NULL ? o->comm->world.ranks : o->ranks > 0 ? o->ranks : 1;
 
     if (counted == ranks)
         return STRATA_OK;
@@ -562,13 +381,14 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     struct strata_model_opts o;
     struct strata_model *m;
     fenv_t floats;
-    strata_status st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_model_opts, cache_tokens), opts, "strata_model_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_model_opts");
 
     if (model == NULL || config == NULL || opts == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
-    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK || (st = check_ranks(&o, config)) != STRATA_OK)
+    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK ||
+        (o.use != STRATA_USE_PLAN && (st = st_handle_check_ranks(&config->values, st_handle_ranks(o.comm).ranks)) != STRATA_OK))
         return st;
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)
@@ -609,8 +429,8 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     i.micro_batch = w->micro_batch;
     i.grad_accum = w->grad_accum;
     i.step_sequences = w->micro_batch * w->grad_accum;
-    i.rank = st_handle_world(model).rank;
-    i.ranks = st_handle_world(model).ranks;
+    i.rank = st_handle_ranks(model->comm).rank;
+    i.ranks = st_handle_ranks(model->comm).ranks;
     i.world_sequences = i.step_sequences * i.ranks;
     return st_handle_result(info, offsetof(struct strata_model_info, rank), &i, sizeof(i), "strata_model_info");
 }
@@ -653,13 +473,8 @@ void strata_model_close(struct strata_model *model)
     st_model_destroy(model->model);
     st_adapter_spec_destroy(model->adapter);
     free(model->tokenizer);
-    free(model->cache_dir);
     free(model->chat_template);
     free(model->adapter_dir);
-    st_topology_destroy(model->topology);
-    free(model->machine);
-    free(model->hardware);
-    free(model->device);
     free(model->name);
     free(model->saved);
     free(model);

@@ -21,9 +21,8 @@ strata_status strata_recipe_open_words(struct strata_recipe **recipe, const char
     for (uint32_t i = 0; i < word_count; i++)
         if (words[i] == NULL)
             return st_error_missing(__func__, "a word");
-    return st_recipe_open(
-        recipe,
-        &(struct st_recipe_input){.path = file, .words = words, .word_count = word_count, .allow_unknown = allow_unknown});
+    return st_recipe_open(recipe, &(struct st_recipe_input){
+                                      .path = file, .words = words, .word_count = word_count, .allow_unknown = allow_unknown});
 }
 
 bool strata_recipe_has_key(const char *trainer, const char *key)

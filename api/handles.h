@@ -24,6 +24,7 @@
 #include "run/run.h"
 #include "strata/comm.h"
 #include "strata/engine.h"
+#include "strata/machine.h"
 #include "strata/tokenizer.h"
 #include "text/data/tokens.h"
 #include "text/tokenizer/tokenizer.h"
@@ -48,6 +49,20 @@ struct strata_comm {
     const char *source;
 };
 
+struct strata_machine {
+    atomic_uint users;
+    char *device;
+    char *name;               /* machine file, or the option that names a card; NULL: this machine */
+    bool gpu_elsewhere;       /* its device is a GPU that this build does not know; plans are made with the cpu's tensors */
+    struct strata_comm *comm; /* borrowed; NULL: one rank */
+    struct st_world planned;  /* a plan's, for ranks that are not there; 0 ranks: it is for those that are */
+    struct st_topology *topology;
+    struct st_machine given;      /* by the file, or by the names of parts; zeros: this machine */
+    struct st_hardware *hardware; /* NULL: none was named */
+    char *cache_dir;              /* where rates are kept; NULL: nowhere */
+    char *text;                   /* NULL: not asked for yet */
+};
+
 struct strata_model {
     atomic_uint users;
     atomic_flag has_engine;
@@ -55,8 +70,6 @@ struct strata_model {
     struct st_config_told told;
     enum strata_use use;
     char *name; /* a preset or a directory */
-    char *device;
-    char *machine; /* machine file, or the option that names a card; NULL: none */
     bool nvme_named;
     uint64_t seed;
     uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
@@ -64,17 +77,11 @@ struct strata_model {
     strata_progress_fn *progress;
     void *progress_ctx;
     struct strata_comm *comm; /* borrowed; NULL: one rank */
-    struct st_world planned;  /* a plan's, for ranks that are not there; 0 ranks: it is for those that are */
-    struct st_topology *topology;
-    struct st_machine file;       /* contents of the machine file, or the machine of the hardware; zeros: none */
-    struct st_hardware *hardware; /* NULL: none was named */
-    uint32_t threads;             /* workers of every rank; 0: one rank, and the configuration says */
     struct st_model *model;
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
     bool is_file;                 /* a config.json: shapes without weights, for plans */
-    char *cache_dir;              /* where rates are kept; NULL: nowhere */
     char *tokenizer;              /* in place of the directory's own; "byte": none; NULL: that */
     char *chat_template;          /* text, written in place of the tokenizer's; NULL: that */
     struct st_hf_instead instead; /* what is written beside the weights, of these */
@@ -96,7 +103,10 @@ struct st_dialog;
 struct strata_plan {
     atomic_uint users;
     struct strata_model *model;
-    struct st_case facts;    /* with the plan itself, which is the handle's; what is borrowed there is the model's */
+    struct strata_machine *on;
+    uint32_t threads; /* workers of every rank; 0: one rank, and the configuration says */
+    struct st_case
+        facts; /* with the plan itself, which is the handle's; what is borrowed there is the model's and the machine's */
     struct st_staged staged; /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
     char *text, *json; /* NULL: not asked for yet */
@@ -228,25 +238,29 @@ static inline struct st_comm *st_handle_comm(const struct strata_model *m)
 {
     return m->comm != NULL ? m->comm->comm : NULL;
 }
-/** This rank and all of the run, or of the planned one. */
-static inline struct st_world st_handle_world(const struct strata_model *m)
+/** This rank and all of a comm's; NULL: one. */
+static inline struct st_world st_handle_ranks(const struct strata_comm *comm)
 {
-    if (m->planned.ranks > 0)
-        return m->planned;
-    return m->comm != NULL ? m->comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
+    return comm != NULL ? comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
 }
-/** What the model, its configuration and its ranks ask of a plan: all that a case has before its machine is looked at. */
-void st_handle_case(struct st_case *c, const struct strata_model *m);
-/** The machine of a plan for one rank that measures nothing: this one, or that of the model's file. */
-strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model);
+/** This rank and all of the run, or of the planned one. */
+static inline struct st_world st_handle_world(const struct strata_machine *on)
+{
+    return on->planned.ranks > 0 ? on->planned : st_handle_ranks(on->comm);
+}
+/** What the model, its configuration and the machine's ranks ask of a plan: all that a case has before the machine is looked at.
+ */
+void st_handle_case(struct st_case *c, const struct strata_model *m, const struct strata_machine *on);
+/** What a plan of this model takes of the machine, for one rank, without measuring.  E_INVAL, E_CONFIG, E_INPUT: it cannot be. */
+strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model, struct strata_machine *on);
 /** Make a plan of one that is made already, of this model for this machine.  `judged`: by its rates.  *plan is taken.  E_NOMEM,
  *  E_INTERNAL: it is unsound. */
-strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct st_plan **plan,
-                              const struct st_machine *machine, bool rates_known, bool judged);
+strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,
+                              struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool judged);
+/** E_INVAL: the configuration's batches count another number of ranks. */
+strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks);
 /** E_CONFIG: a run that trains has heads too large for the GPU that the capacity is of.  One without bf16 has capability 7.5,
  * whose blocks have 64 KiB of shared memory (kernels/cuda/attention.h). */
 strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity);
-/** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
-uint32_t st_handle_workers(const struct strata_model *m);
 
 #endif

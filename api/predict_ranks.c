@@ -45,7 +45,7 @@ static void plan_row(struct row *out, const struct st_case *of, uint32_t ranks)
     *out = (struct row){.ranks = ranks, .here = st_node_ranks(&m.rates, ranks), .tokens = (double)NAN, .efficiency = (double)NAN};
     out->nodes = (ranks + out->here - 1) / out->here;
     st_case_share(&m, of, out->here);
-    w = st_model_workload_with(of->model, m.capacity.workers);
+    w = st_model_workload_on(of->model, of->tensors, m.capacity.workers);
     policy.ranks = ranks;
     policy.rank = 0;
     out->status = st_plan_make_judged(&plan, &w, &m.capacity, &policy, st_case_judge(of, &m));
@@ -74,7 +74,7 @@ static const char *size_text(char buf[24], uint64_t bytes)
 
 static void print_head(const struct st_case *of, FILE *file)
 {
-    const struct st_workload *w = st_model_workload(of->model);
+    const struct st_workload *w = &of->workload;
 
     st_print(file, "  with more ranks, of which each has %u x %u sequences of %u tokens in a step:\n", w->grad_accum,
              w->micro_batch, w->seq);

@@ -32,8 +32,8 @@ static strata_status can_be_planned(bool *can, const struct strata_model *m, con
     bool fits;
     strata_status st;
 
-    st_handle_case(&c, m);
-    st = st_plan_fits(&fits, st_model_workload(m->model), &s->machine.capacity, &c.asked);
+    st_handle_case(&c, m, s->on);
+    st = st_plan_fits(&fits, &c.workload, &s->machine.capacity, &c.asked);
     *can = st != STRATA_E_CONFIG;
     return *can ? st : STRATA_OK;
 }
@@ -59,7 +59,6 @@ static strata_status open_one(struct strata_model **out, const struct st_scene *
     return st;
 }
 
-/* Open until the end, so that all others share what hwloc has read of the machine. */
 static strata_status open_smallest(struct st_scene *s)
 {
     strata_status st = STRATA_OK;
@@ -79,8 +78,8 @@ static strata_status any_fits(bool *fits, const struct st_scene *s, const struct
 
         if (!st_tiers_there(&s->tiers[i], capacity))
             continue;
-        st_handle_case(&c, s->smallest[i]);
-        st = st_plan_fits(fits, st_model_workload(s->smallest[i]->model), capacity, &c.asked);
+        st_handle_case(&c, s->smallest[i], s->on);
+        st = st_plan_fits(fits, &c.workload, capacity, &c.asked);
         if (st != STRATA_OK && st != STRATA_E_CONFIG)
             return st;
     }
@@ -265,7 +264,7 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
 {
     const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
     const uint64_t chunk_elems = now != NULL ? answer->plan->facts.plan->policy.chunk_elems : 0; /* the plan's now is as good */
-    struct st_hardware hardware = *s->smallest[0]->hardware;
+    struct st_hardware hardware = *s->on->hardware;
     struct st_machine machine;
     struct st_found found = {0};
     strata_status st = STRATA_OK;
@@ -328,7 +327,7 @@ static strata_status try_changes(struct st_answer *out, struct st_scene *s)
 static strata_status measure_machine(struct st_scene *s, struct strata_model *model)
 {
     struct strata_plan *plan = NULL;
-    strata_status st = strata_plan_make(&plan, model);
+    strata_status st = strata_plan_make(&plan, model, s->on);
 
     if (st == STRATA_OK)
         st = strata_plan_measure(plan);
@@ -340,21 +339,6 @@ static strata_status measure_machine(struct st_scene *s, struct strata_model *mo
     }
     strata_plan_destroy(plan);
     return st;
-}
-
-/* Each model that is opened reads it, and of a pipe the second one would read nothing. */
-static strata_status check_machine_file(const char *path)
-{
-    struct st_file_identity identity;
-    strata_status st;
-    int fd;
-
-    if (path == NULL)
-        return STRATA_OK;
-    if ((st = st_file_open(&fd, &identity, path, STRATA_E_CONFIG)) != STRATA_OK)
-        return st_error_prefix(st, "machine file");
-    close(fd);
-    return STRATA_OK;
 }
 
 /* As a run reads them, of the model's vocabulary and in sequences of its length. */
@@ -374,7 +358,7 @@ static strata_status count_data(struct st_answer *out, const struct strata_model
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
 static strata_status find_machine(struct st_scene *s, struct st_answer *out)
 {
-    const bool here = s->q->model->machine == NULL && s->q->model->gpu == NULL;
+    const bool here = s->on->name == NULL;
     const char *preset = s->opts.model != NULL ? st_model_preset_of(s->opts.model) : NULL;
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
     struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
@@ -386,14 +370,14 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
         out->seq = info.seq_len;
         out->params = info.params;
         out->ranks = s->ranks;
-        out->here = s->ranks > 1 ? model->planned.local_ranks : 1;
+        out->here = s->ranks > 1 ? s->on->planned.local_ranks : 1;
         snprintf(out->model, sizeof(out->model), "%s", info.name);
         if (preset != NULL && strcmp(model->name, preset) == 0)
             s->opts.model = preset; /* said once */
-        out->named = model->hardware != NULL;
+        out->named = s->on->hardware != NULL;
         if (out->named)
-            out->hardware = *model->hardware;
-        st = st_handle_machine(&s->machine, &s->rates_known, model);
+            out->hardware = *s->on->hardware;
+        st = st_handle_machine(&s->machine, &s->rates_known, model, s->on);
         s->rates_judge = s->rates_known;
     }
     if (st == STRATA_OK)
@@ -432,7 +416,7 @@ static strata_status take_best(struct st_answer *out, struct st_found *found, co
     strata_status st = st_question_text(&out->config, best, s);
 
     if (st == STRATA_OK && (st = st_question_open(&model, s, best)) == STRATA_OK)
-        st = st_handle_adopt(&out->plan, model, &found->plan, &s->machine, s->rates_known, s->rates_judge);
+        st = st_handle_adopt(&out->plan, model, s->on, &found->plan, &s->machine, s->rates_known, s->rates_judge);
     strata_model_close(model);
     return st;
 }
@@ -441,7 +425,7 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
 {
     struct st_found found = {0};
     uint64_t batch, of_ranks;
-    strata_status st = check_machine_file(s->q->model->machine);
+    strata_status st = strata_machine_open(&s->on, s->q->machine);
 
     if (st != STRATA_OK || (st = find_machine(s, out)) != STRATA_OK)
         return st;
@@ -469,7 +453,7 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
     if (st == STRATA_OK && found.count == 0)
         st = try_methods(out, s);
-    if (st == STRATA_OK && s->smallest[0]->hardware != NULL && s->ranks == 1)
+    if (st == STRATA_OK && s->on->hardware != NULL && s->ranks == 1)
         st = try_changes(out, s);
 done:
     st_plan_destroy(found.plan);
@@ -481,7 +465,7 @@ strata_status st_question_answer(struct st_answer *out, const struct st_question
     struct st_scene s = {.q = question,
                          .opts = *question->model,
                          .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE,
-                         .ranks = question->model->ranks > 1 ? question->model->ranks : 1};
+                         .ranks = question->machine->ranks > 1 ? question->machine->ranks : 1};
     strata_status st;
 
     st_question_tiers(&s);
@@ -491,6 +475,7 @@ strata_status st_question_answer(struct st_answer *out, const struct st_question
     pthread_mutex_destroy(&s.lock);
     for (uint32_t i = 0; i < ST_TIERS_MAX; i++)
         strata_model_close(s.smallest[i]);
+    strata_machine_close(s.on);
     if (st != STRATA_OK)
         st_answer_free(out);
     return st;

@@ -6,6 +6,7 @@
 #define API_QUESTION_H
 
 #include "offload/machine/hardware.h"
+#include "strata/machine.h"
 #include "strata/plan.h"
 
 #define ST_QUESTION_TRIED_MAX 96u
@@ -13,8 +14,9 @@
 #define ST_QUESTION_COMPARES  "comparing configurations" /* what the progress of a model's options is told */
 
 struct st_question {
-    const struct strata_model_opts *model; /* STRATA_USE_PLAN; its machine, or what is here */
-    const char *const *overrides;          /* of the configuration: what is said of the machine, such as budgets */
+    const struct strata_model_opts *model; /* STRATA_USE_PLAN */
+    const struct strata_machine_opts *machine;
+    const char *const *overrides; /* of the configuration: what is said of the machine, such as budgets */
     uint32_t override_count;
     const char *nvme;        /* directories, separated by commas; NULL: none here */
     uint64_t batch_tokens;   /* of a step; 0: ST_QUESTION_BATCH */

@@ -14,7 +14,8 @@
 struct st_scene {
     const struct st_question *q;
     struct strata_model_opts opts; /* the question's, with the preset that its model's name means */
-    const char *nvme;              /* directories as the file names them */
+    struct strata_machine *on;
+    const char *nvme; /* directories as the file names them */
     struct st_machine machine;
     bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_case_judge() */
     uint32_t ranks;

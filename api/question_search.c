@@ -168,8 +168,8 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
     strata_status st = st_question_open(&model, s, t);
 
     if (st == STRATA_OK) {
-        st_handle_case(&c, model);
-        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &c.asked, s->rates_judge ? machine : NULL,
+        st_handle_case(&c, model, s->on);
+        st = st_plan_draft(&d, &c.workload, &machine->capacity, &c.asked, s->rates_judge ? machine : NULL,
                            s->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
@@ -232,13 +232,11 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
     strata_status st = watch(s);
 
     if (st == STRATA_OK && (st = st_question_open(&model, s, t)) == STRATA_OK) {
-        st_handle_case(&c, model);
+        st_handle_case(&c, model, s->on);
         if (c.asked.chunk_elems == 0)
             c.asked.chunk_elems = chunk_elems;
-        st = st_plan_make_judged(&plan, st_model_workload(model->model), &machine->capacity, &c.asked,
-                                 s->rates_judge ? machine : NULL);
+        st = st_plan_make_judged(&plan, &c.workload, &machine->capacity, &c.asked, s->rates_judge ? machine : NULL);
     }
-    strata_model_close(model);
     if (st == STRATA_OK && s->rates_known) {
         st_predict(&p, &plan->program, machine);
         t->lacks = !p.simulated && !st_simulate_possible(&plan->program, machine);

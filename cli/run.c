@@ -4,8 +4,8 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/file.h"
-#include "text/data/texts.h"
 #include "strata/data.h"
+#include "text/data/texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool rehearses(const struct cli_args *args)
     return args->command == CLI_CMD_BENCH_STEP && strcmp(args->device, "paced") == 0;
 }
 
-/* The device is that machine's, as strata_model_open() checks. */
+/* The device is that machine's, as strata_machine_open() checks. */
 static bool plans_elsewhere(const struct cli_args *args)
 {
     return args->command == CLI_CMD_PLAN && (args->machine != NULL || args->gpu != NULL);
@@ -258,18 +258,29 @@ static const char *find_cache_dir(char dir[ST_PATH_MAX])
     return st_path_join(dir, named ? caches : home, named ? "strata" : ".cache/strata") == STRATA_OK ? dir : NULL;
 }
 
+void cli_run_machine_opts(struct cli_run *r, struct strata_machine_opts *opts)
+{
+    const struct cli_args *args = r->args;
+
+    *opts = (struct strata_machine_opts)STRATA_MACHINE_OPTS_INIT;
+    opts->device = args->device;
+    opts->file = args->machine;
+    opts->gpu = args->gpu;
+    opts->ram = args->ram;
+    opts->drives = args->drives.items;
+    opts->drive_count = args->drives.count;
+    opts->ranks = (uint32_t)args->ranks;
+    opts->nodes = (uint32_t)args->nodes;
+    opts->comm = r->ranks.comm;
+    opts->cache_dir = args->measure ? NULL : find_cache_dir(r->cache_dir); /* --measure: now */
+}
+
 void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts)
 {
     const struct cli_args *args = r->args;
 
     *opts = (struct strata_model_opts)STRATA_MODEL_OPTS_INIT;
     opts->model = args->model;
-    opts->device = args->device;
-    opts->machine = args->machine;
-    opts->gpu = args->gpu;
-    opts->ram = args->ram;
-    opts->drives = args->drives.items;
-    opts->drive_count = args->drives.count;
     opts->use = use_of(args->command);
     opts->seq_len = (uint32_t)args->seq_len;
     opts->seq_len_most = (uint32_t)args->cutoff_len;
@@ -279,11 +290,8 @@ void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts)
     opts->saved_checkpoints = r->saved_checkpoints;
     opts->adapter = r->adapter != NULL ? r->adapter : args->adapter;
     opts->tokenizer = args->tokenizer;
-    opts->cache_dir = args->measure ? NULL : find_cache_dir(r->cache_dir); /* --measure: now */
     opts->chat_template = args->command == CLI_CMD_TRAIN ? args->chat_template : NULL;
     opts->seed = args->seed;
-    opts->ranks = (uint32_t)args->ranks;
-    opts->nodes = (uint32_t)args->nodes;
     opts->comm = r->ranks.comm;
     opts->progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts->progress_ctx = r->progress;
@@ -292,14 +300,18 @@ void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts)
 strata_status cli_run_model(struct cli_run *r)
 {
     const struct cli_args *args = r->args;
+    struct strata_machine_opts machine;
     struct strata_model_opts opts;
     strata_status st;
 
+    cli_run_machine_opts(r, &machine);
     cli_run_model_opts(r, &opts);
     if ((st = check_endings(args)) != STRATA_OK || (st = find_documents(args, &r->documents)) != STRATA_OK)
         return st;
     opts.documents = r->documents;
-    st = strata_model_open(&r->model, r->config, &opts);
+    st = strata_machine_open(&r->machine, &machine);
+    if (st == STRATA_OK)
+        st = strata_model_open(&r->model, r->config, &opts);
     r->shape = (struct strata_model_info)STRATA_MODEL_INFO_INIT;
     if (st == STRATA_OK)
         st = strata_model_get_info(r->model, &r->shape);
@@ -339,9 +351,11 @@ void cli_run_end(struct cli_run *r)
     strata_engine_destroy(r->engine);
     strata_plan_destroy(r->plan);
     strata_model_close(r->model);
+    strata_machine_close(r->machine);
     r->engine = NULL;
     r->plan = NULL;
     r->model = NULL;
+    r->machine = NULL;
 }
 
 void cli_run_close(struct cli_run *r)

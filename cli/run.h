@@ -9,6 +9,7 @@
 #include "cli/report/progress.h"
 #include "core/system/path.h"
 #include "strata/engine.h"
+#include "strata/machine.h"
 
 struct cli_run {
     const struct cli_args *args;   /* borrowed */
@@ -18,12 +19,13 @@ struct cli_run {
     const char *adapter;           /* eval: set before cli_run_model, like the next; NULL: as the arguments say */
     uint32_t cache_tokens;         /* the same, instead, for a conversation; 0: none */
     struct strata_config *config;
+    struct strata_machine *machine;
     struct strata_model *model;
     struct strata_model_info shape;
     bool documents;              /* sequences of the data hold several */
     uint32_t saved_checkpoints;  /* train: set before cli_run_model, see strata_model_opts */
     bool replaces;               /* train: checkpoints that have the names of its own */
-    char cache_dir[ST_PATH_MAX]; /* see strata_model_opts; filled in with them */
+    char cache_dir[ST_PATH_MAX]; /* see strata_machine_opts; filled in with them */
     const char *date;            /* train: what templates take for today, of the run that goes on; NULL: as the arguments say */
     struct strata_plan *plan;
     struct strata_engine *engine;
@@ -33,8 +35,10 @@ struct cli_run {
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
 /** Open it once more, for a run that goes on: with so many sequences a step, in so many leaves, where that is open. */
 strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves);
+/** Open the machine and the model. */
 strata_status cli_run_model(struct cli_run *r);
-/** The options that it opens the model with; some are borrowed from the run. */
+/** The options that it opens them with; some are borrowed from the run. */
+void cli_run_machine_opts(struct cli_run *r, struct strata_machine_opts *opts);
 void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);

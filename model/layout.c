@@ -147,9 +147,9 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.adapted_out = take(&end, adapted * (m->dropout > 0 ? larger(m->adapted.in, m->adapted.out) : m->adapted.out));
     l.adapted_rank[0] = take(&end, adapted * m->adapted.rank);
     l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
-    l.attention = take(&end, m->attention_bytes);
     l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * strata_dtype_bytes(m->batch.dtype) : 0);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
+    l.attention = take(&end, m->attention_bytes); /* last: st_model_workload_on() changes this size alone */
     l.bytes = end;
     return l;
 }

@@ -340,10 +340,11 @@ const struct st_workload *st_model_workload(const struct st_model *m)
     return &m->workload;
 }
 
-struct st_workload st_model_workload_with(const struct st_model *m, uint32_t workers)
+struct st_workload st_model_workload_on(const struct st_model *m, const struct st_tensor_ops *ops, uint32_t workers)
 {
     struct st_model other = *m; /* nothing of it is owned */
 
+    other.batch.ops = ops;
     other.workload.workers = workers;
     other.attention_bytes = attention_bytes(&other);
     workload_bytes(&other);

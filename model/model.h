@@ -169,8 +169,8 @@ struct st_model_batch {
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m); /* borrowed */
-/** The same of a run with so many workers, whose scratch differs; its arrays are the model's, borrowed. */
-struct st_workload st_model_workload_with(const struct st_model *m, uint32_t workers);
+/** The same on a device, NULL: the cpu, and with so many workers, whose scratch differs; its arrays are the model's, borrowed. */
+struct st_workload st_model_workload_on(const struct st_model *m, const struct st_tensor_ops *ops, uint32_t workers);
 const struct st_model_config *st_model_config(const struct st_model *m); /* borrowed */
 uint32_t st_model_tensor_count(const struct st_model *m);
 const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);

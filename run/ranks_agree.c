@@ -148,7 +148,6 @@ strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_m
     add_text(&f, "the version of strata", strata_version());
     add_number(&f, "the version of its numerics", ST_NUMERICS);
     add_number(&f, "the use of the model", m->use);
-    add_text(&f, "the kind of the device", strncmp(m->device, "cuda", 4) == 0 ? "cuda" : m->device);
     add_config(&f, m->config);
     add_shape(&f, m);
     add_text(&f, "the precision", strata_dtype_name(w->dtype));

@@ -15,9 +15,8 @@ strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *fa
 struct st_ranks_model {
     const struct st_model *model;
     const struct st_config *config;
-    const char *name;   /* a preset's, or of the directory */
-    bool is_dir;        /* it came from one */
-    const char *device; /* "cpu", "cuda:1" */
+    const char *name; /* a preset's, or of the directory */
+    bool is_dir;      /* it came from one */
     uint32_t use, seq;
     uint64_t seed;
     bool documents;                 /* a sequence may hold several */

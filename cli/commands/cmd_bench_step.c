@@ -63,9 +63,10 @@ static strata_status take_budgets(struct budgets *b, struct cli_run *r, const st
 }
 
 /* Probes and engine run on this machine: with its workers, but with no more than the rehearsed machine has scratch for. */
-static void take_threads(struct strata_model *m)
+static void take_threads(const struct strata_plan *p)
 {
-    const uint32_t here = st_machine_workers(m->topology, m->device, 0), most = st_model_workload(m->model)->workers;
+    const uint32_t here = st_machine_workers(p->on->topology, p->on->device, 0), most = p->facts.workload.workers;
+    struct strata_model *m = p->model;
 
     if (m->config.threads == 0)
         m->config.threads = here < most ? here : most;
@@ -83,10 +84,10 @@ static strata_status prepare(struct cli_run *r, struct budgets *budgets, const s
     if (st == STRATA_OK)
         st = cli_run_model(r);
     if (st == STRATA_OK)
-        st = strata_plan_make(&r->plan, r->model);
+        st = strata_plan_make(&r->plan, r->model, r->machine);
     if (st != STRATA_OK)
         return st;
-    take_threads(r->model);
+    take_threads(r->plan);
     if (args->simulate)
         return STRATA_OK;
     if (paced && r->plan->facts.machine.capacity.device_is_host)
@@ -108,11 +109,11 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
     const struct st_weight_source source = st_model_init_source(&init);
     const struct bench_step_opts opts = {
         .json = args->json,
-        .workload = st_model_workload(m->model),
+        .workload = &p->facts.workload,
         .config = &m->config,
         .machine = &p->facts.machine,
         .judge = st_case_judge(&p->facts, &p->facts.machine) != NULL,
-        .topology = m->topology,
+        .topology = p->on->topology,
         .device = args->simulate ? NULL : args->device,
         .compute = st_model_compute(m->model),
         .fill = source.read,

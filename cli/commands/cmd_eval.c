@@ -70,7 +70,7 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct ev
     if (st == STRATA_OK && *data == NULL)
         st = cli_run_data(r, data, NULL);
     if (st == STRATA_OK)
-        st = strata_plan_make(&r->plan, r->model);
+        st = strata_plan_make(&r->plan, r->model, r->machine);
     if (r->plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(st_plan_case(r->plan), false, stderr);
     if (st == STRATA_OK)

@@ -155,7 +155,7 @@ static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt
     if (st != STRATA_OK)
         return st;
     take_ends(g, *chat);
-    st = strata_plan_make(&g->run.plan, g->run.model);
+    st = strata_plan_make(&g->run.plan, g->run.model, g->run.machine);
     if (g->run.plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(st_plan_case(g->run.plan), false, stderr);
     if (st == STRATA_OK)

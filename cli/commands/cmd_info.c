@@ -540,8 +540,10 @@ static strata_status measure(struct info *s, const struct cli_args *args)
         st = st_machine_here(&s->machine, &opts);
     if (st == STRATA_OK) {
         const struct st_compute compute = st_model_compute(s->run.model->model);
+        struct st_case c;
 
-        st = st_machine_measure(&s->machine, st_model_workload(s->run.model->model), &compute, &opts,
+        st_handle_case(&c, s->run.model, s->run.machine);
+        st = st_machine_measure(&s->machine, &c.workload, &compute, &opts,
                                 opts.nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     }
     if (st == STRATA_OK)

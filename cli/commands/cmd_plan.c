@@ -10,6 +10,7 @@
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
 #include "cli/run.h"
+#include "core/base/print.h"
 #include "core/base/wrap.h"
 #include "offload/program/program_print.h"
 
@@ -34,17 +35,15 @@ static strata_status print_times(const struct cli_run *r)
 /* More ranks may fit where these do not. */
 static strata_status print_text(const struct cli_run *r)
 {
-    const struct st_hardware *hardware = r->plan->facts.hardware;
-    strata_status st = STRATA_OK;
+    const char *machine;
+    strata_status st = strata_machine_text(r->machine, &machine);
+    FILE *file = st_wrap_open(stdout);
 
-    if (hardware != NULL) {
-        FILE *file = st_wrap_open(stdout);
-
-        st_hardware_print(hardware, file);
-        st_wrap_close(file, stdout);
-    }
+    if (st == STRATA_OK)
+        st_print(file, "%s", machine);
+    st_wrap_close(file, stdout);
     st_plan_print(st_plan_case(r->plan), true, stdout);
-    if (r->plan->facts.plan->fits)
+    if (st == STRATA_OK && r->plan->facts.plan->fits)
         st = print_times(r);
     return st == STRATA_OK && r->args->scale ? st_ranks_print(st_plan_case(r->plan), stdout) : st;
 }
@@ -123,7 +122,7 @@ int cmd_plan(const struct cli_args *args)
     if (st == STRATA_OK)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
-        st = strata_plan_make(&run.plan, run.model);
+        st = strata_plan_make(&run.plan, run.model, run.machine);
     if (st == STRATA_OK)
         st_plan_note_memory(run.plan);
     if (st == STRATA_OK && (args->measure || args->machine != NULL || args->gpu != NULL))

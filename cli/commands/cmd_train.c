@@ -233,7 +233,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_output_check("--trace", args->trace, &resumed);
     if (st == STRATA_OK)
-        st = strata_plan_make(&t->run.plan, t->run.model);
+        st = strata_plan_make(&t->run.plan, t->run.model, t->run.machine);
     if (st == STRATA_OK)
         st = open_data(t); /* which may make tokens, so that it comes last */
     if (st == STRATA_OK)

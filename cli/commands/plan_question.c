@@ -301,8 +301,9 @@ int cli_plan_question(const struct cli_args *args)
 {
     struct cli_run run = {.args = args};
     struct cli_progress progress = {0};
+    struct strata_machine_opts machine;
     struct strata_model_opts model;
-    struct st_question question = {.model = &model};
+    struct st_question question = {.model = &model, .machine = &machine};
     struct st_answer answer = {0};
     char nvme[DIRS_BYTES];
     double tokens = 0;
@@ -313,6 +314,7 @@ int cli_plan_question(const struct cli_args *args)
         (st = make_question(&question, nvme, args)) == STRATA_OK) {
         cli_progress_init(&progress, stderr, args->quiet, 0, 0);
         run.progress = &progress;
+        cli_run_machine_opts(&run, &machine);
         cli_run_model_opts(&run, &model);
         model.progress = watch;
         if (args->data.count > 0)

@@ -62,8 +62,7 @@ static void plan_schedule(struct schedule *out, const struct st_case *of)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
         return;
-    out->status =
-        st_plan_make_judged(&plan, st_model_workload(of->model), &of->machine.capacity, &policy, st_case_judge(of, &of->machine));
+    out->status = st_plan_make_judged(&plan, &of->workload, &of->machine.capacity, &policy, st_case_judge(of, &of->machine));
     if (out->status == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
@@ -314,8 +313,7 @@ static strata_status planned_anew(double *seconds, const struct st_case *of, str
     strata_status st;
 
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
-    if ((st = st_plan_make_judged(&plan, st_model_workload(of->model), &m.capacity, &of->asked, st_case_judge(of, &m))) ==
-            STRATA_OK &&
+    if ((st = st_plan_make_judged(&plan, &of->workload, &m.capacity, &of->asked, st_case_judge(of, &m))) == STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         st_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);

@@ -66,7 +66,7 @@ static strata_status start(struct run *r, const char *out)
 {
     const size_t count = (size_t)r->shape.step_sequences * r->shape.seq_len;
     const char *text;
-    strata_status st = strata_plan_make(&r->plan, r->model);
+    strata_status st = strata_plan_make(&r->plan, r->model, NULL);
 
     if (st != STRATA_OK || (st = strata_plan_text(r->plan, &text)) != STRATA_OK)
         return st;

@@ -3,7 +3,7 @@
  *     strata_config_open(&config, &config_opts);          reads DeepSpeed's JSON
  *     strata_model_open(&model, config, &model_opts);     a preset or a directory
  *     strata_data_open(&data, model, paths, 1);           token files
- *     strata_plan_make(&plan, model);                     fits, or says what is missing
+ *     strata_plan_make(&plan, model, NULL);               fits, or says what is missing
  *     strata_export_open(&out, model, "trained", NULL);   reserves room for the result before hours of work
  *     strata_engine_create(&engine, plan, NULL);          takes memory and disk space
  *     strata_engine_load(engine);                         the weights

@@ -29,7 +29,7 @@ enum strata_use {
     STRATA_USE_TRAIN = 0,    /**< steps, and evaluation between them */
     STRATA_USE_EVAL = 1,     /**< forward alone: no gradients, no optimizer state */
     STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence; a cache remembers the earlier ones */
-    STRATA_USE_PLAN = 3, /**< nothing is run: weights may be missing, and with `machine` or `gpu` the plan is for another one */
+    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and the plan may be for a machine that is not here */
 };
 
 /** Receives the progress of long work: measuring rates, loading weights, evaluating.
@@ -48,59 +48,46 @@ struct strata_comm;
 
 /** Which model to open, and what for.  Begin with STRATA_MODEL_OPTS_INIT; texts are copied. */
 struct strata_model_opts {
-    size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
-    const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
-                             checkpoint or a directory of them: the weights of the newest one that opens.  PLAN: also a file
-                             config.json alone, or a published model's name, for the preset of its shapes */
-    const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu".  A plan for another machine
-                             needs no GPU here, nor a build that knows them */
-    /** Machine file (`strata info --measure --out FILE`): its rates are used instead of measuring; with STRATA_USE_PLAN its
-     *  capacities, too.  NULL: none. */
-    const char *machine;
-    enum strata_use use;
-    uint32_t seq_len;       /**< tokens of a sequence; 0: the model's context, at most 1024 */
-    uint32_t prompt_tokens; /**< GENERATE: tokens of the prompt, 1 or more */
-    uint32_t max_tokens; /**< GENERATE: tokens to generate; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
-    uint64_t seed;       /**< for a preset's initial weights */
-    bool documents; /**< TRAIN, EVAL: a sequence may hold several documents (strata_data_documents()): steps take positions */
-    strata_progress_fn *progress; /**< for this model's plans and engines; NULL: no progress is reported */
-    void *progress_ctx;           /**< passed to it; must outlive them */
-    /** GENERATE: tokens that the cache has room for, instead of prompt_tokens and max_tokens; at most the model's context is
-     *  taken.  0: as many as these two ask for. */
-    uint32_t cache_tokens;
-    /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).
-     * As new ones are made these go, so the plan takes no room for them again. */
-    uint32_t saved_checkpoints;
-    /** TRAIN, EVAL, GENERATE: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration
-     * was opened for as many.  NULL: one rank. */
-    struct strata_comm *comm;
-    /** PLAN: ranks of the run that is planned, 1024 at most, for which the configuration was opened, and machines that they are
-     *  on, with equally many on each.  The host's budget, drives, cores and the rates of a machine file are those of one machine,
-     *  which its ranks share; strata.device_memory and strata.threads are each rank's, as in a run.  0: one rank; as many nodes
-     * as the machine file's ranks_per_node makes of them, without it one. */
-    uint32_t ranks, nodes;
+    size_t opts_size; /**< sizeof(struct strata_model_opts) */
+
+    /* The model. */
+    const char *model; /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
+                            checkpoint or a directory of them: the weights of the newest one that opens.  PLAN: also a file
+                            config.json alone, or a published model's name, for the preset of its shapes */
+    uint64_t seed;     /**< for a preset's initial weights, and new adapters' */
     /** A directory with adapter_config.json and adapter_model.safetensors, as PEFT or strata writes it: the model has this
      * adapter, and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says,
      * or, if `model` is a checkpoint of a run that trained one, that. */
     const char *adapter;
-    /** PLAN, in place of `machine`: the machine of a card (its name or an alias, such as "4090"), memory ("128GB" or
-     *  "128GB:2xDDR5-5600"; NULL: assumed) and drives ("7GB/s:2TB", "gen4:2TBx2").  NULL: none. */
-    const char *gpu, *ram;
-    const char *const *drives; /**< [drive_count] */
-    uint32_t drive_count;
-    uint32_t seq_len_most; /**< where seq_len is 0: the model's context, at most so many; 0: at most 1024 */
     /** A directory or file with a tokenizer: makes tokens of texts (strata_data_open_texts()), and is written beside the weights
      * of what the run exports and saves, in place of the model's own.  "byte": one token per byte, and nothing is written.  NULL:
      * the model's own. */
     const char *tokenizer;
-    /** A directory for this user's caches, made where it is missing: strata_plan_measure() keeps there what it measures and takes
-     *  it again for an hour, if it is of the same machine, model, budgets and directories.  Several ranks measure each time.
-     *  NULL: nothing is kept. */
-    const char *cache_dir;
     /** TRAIN: strata_texts_opts.chat_template of what it is trained on, which is written beside the weights of what the run
      * exports and saves as chat_template.jinja, in place of the model's own; a token that ends its answers is added to those of
      * generation_config.json.  NULL: the model's own. */
     const char *chat_template;
+
+    /* What it is opened for, and how large its steps are. */
+    enum strata_use use;
+    uint32_t seq_len;      /**< tokens of a sequence; 0: the model's context, at most seq_len_most */
+    uint32_t seq_len_most; /**< where seq_len is 0; 0: 1024 */
+    bool documents; /**< TRAIN, EVAL: a sequence may hold several documents (strata_data_documents()): steps take positions */
+    uint32_t prompt_tokens; /**< GENERATE: tokens of the prompt, 1 or more */
+    uint32_t max_tokens; /**< GENERATE: tokens to generate; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
+    /** GENERATE: tokens that the cache has room for, instead of prompt_tokens and max_tokens; at most the model's context is
+     *  taken.  0: as many as these two ask for. */
+    uint32_t cache_tokens;
+
+    /* The run. */
+    /** TRAIN, EVAL, GENERATE: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration
+     * was opened for as many, and so is the machine of its plans.  NULL: one rank. */
+    struct strata_comm *comm;
+    /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).
+     * As new ones are made these go, so the plan takes no room for them again. */
+    uint32_t saved_checkpoints;
+    strata_progress_fn *progress; /**< for this model's plans and engines; NULL: no progress is reported */
+    void *progress_ctx;           /**< passed to it; must outlive them */
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
@@ -110,14 +97,13 @@ struct strata_model_opts {
  * @param model   out, returned: closed by strata_model_close()
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
- * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, device, card or drive, a sequence over the
+ * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, a sequence over the
  *                          model's context, a pattern of frozen tensors that names none
- *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
+ *         STRATA_E_INPUT   a directory is missing or wrong; the sentence names file and key
  *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and
  *                          the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
  *                          sentence says in what
  *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
- *         STRATA_E_NOSYS   this build or machine lacks the device
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Thread  any.
@@ -125,8 +111,9 @@ struct strata_model_opts {
 STRATA_API strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
                                            const struct strata_model_opts *opts);
 
-/** Whether a name is that of a directory, or of ORG/NAME on the Hugging Face hub, that is not on this machine: strata_model_open()
- *  would find nothing.  False for presets, for what is here, and for what it refuses for another reason; and for NULL. */
+/** Whether a name is that of a directory, or of ORG/NAME on the Hugging Face hub, that is not on this machine:
+ * strata_model_open() would find nothing.  False for presets, for what is here, and for what it refuses for another reason; and
+ * for NULL. */
 STRATA_API bool strata_model_is_away(const char *model);
 
 /** Facts about a model, and the size of its step. */
@@ -168,12 +155,6 @@ STRATA_API strata_status strata_model_set_steps(struct strata_model *model, uint
 
 /** Close; plans, engines and exports made from it stay valid.  NULL is fine. */
 STRATA_API void strata_model_close(struct strata_model *model);
-
-/** Whether models can be opened for a device of this name.
- *
- *  @return STRATA_E_INVAL  no such name
- *          STRATA_E_NOSYS  this build has no support for it */
-STRATA_API strata_status strata_device_check(const char *device);
 
 /**
  * Digest of the weights of a Hugging Face directory, in the order of parameters: what strata_engine_digest() says of them.

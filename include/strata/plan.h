@@ -5,6 +5,7 @@
 #ifndef STRATA_PLAN_H
 #define STRATA_PLAN_H
 
+#include "strata/machine.h"
 #include "strata/model.h"
 #include "strata/status.h"
 
@@ -15,26 +16,29 @@ extern "C" {
 struct strata_plan; /**< lives as long as its engines do, even if it is destroyed before them */
 
 /**
- * Plan a model's run on this machine, or on the machine of its machine file (STRATA_USE_PLAN).
+ * Plan a model's run on a machine.
  *
  * @param plan   out, returned: destroyed by strata_plan_destroy().  Set with STRATA_E_NOFIT as well: such a plan says what is
  *               missing, but no engine can be made from it
- * @param model  shared: may be closed from here on
+ * @param model    shared: may be closed from here on
+ * @param machine  shared, too; NULL: this one, its CPU, with the model's ranks
  *
  * @return STRATA_E_NOFIT  a tier lacks room; the sentence names it, what is needed, what there is, and what would help
- *         STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_INVAL  an argument is NULL; the machine has other ranks than the model or the configuration; or is one to
+ *                         plan for, and the model's use is another
  *         STRATA_E_NOSYS  there is no such device, with the reason
- *         STRATA_E_INPUT  a directory for swap files is missing, or is none
+ *         STRATA_E_INPUT  a directory for swap files is missing, or is none; a machine file lacks what the plan needs
+ *         STRATA_E_CONFIG budgets are larger than the named machine; ranks differ in what they plan
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    milliseconds for small models, seconds for huge ones.  Nothing is written or reserved.
  * Thread  any.
  */
-STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model);
+STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model, struct strata_machine *machine);
 
 /**
- * Get the machine's rates from the model's machine file, or by measuring for about two seconds, and compute the bounds; a notice
- * says what was measured, or how long ago (strata_model_opts.cache_dir).  On a GPU
+ * Get the machine's rates from the machine's file, or by measuring for about two seconds, and compute the bounds; a notice
+ * says what was measured, or how long ago (strata_machine_opts.cache_dir).  On a GPU
  * the plan becomes the fastest of those that fit; all of them give the same bits.  A plan also works without this call.
  *
  * @return STRATA_E_INVAL      plan is NULL, does not fit, or has an engine

@@ -40,6 +40,7 @@
 #include "strata/engine.h"
 #include "strata/io.h"
 #include "strata/log.h"
+#include "strata/machine.h"
 #include "strata/model.h"
 #include "strata/optim.h"
 #include "strata/plan.h"

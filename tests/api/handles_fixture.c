@@ -81,7 +81,7 @@ strata_status run_open(struct run *r, const char *tokens)
 strata_status run_start(struct run *r)
 {
     struct strata_engine_opts opts = STRATA_ENGINE_OPTS_INIT;
-    strata_status st = strata_plan_make(&r->plan, r->model);
+    strata_status st = strata_plan_make(&r->plan, r->model, NULL);
 
     if (st == STRATA_OK)
         st = strata_engine_create(&r->engine, r->plan, &opts);

@@ -74,7 +74,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_data_open_texts(&data, NULL, &path, 1, NULL), "model is NULL");
     assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids, NULL), "data is NULL");
     assert_true(strata_data_count(NULL) == 0 && isnan(strata_data_bits_per_byte(NULL, 1)));
-    assert_refused(strata_plan_make(&plan, NULL), "model is NULL");
+    assert_refused(strata_plan_make(&plan, NULL, NULL), "model is NULL");
     assert_refused(strata_plan_measure(NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
     assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
@@ -194,24 +194,21 @@ static void no_optimizer_is_called_with_null(void **state)
 /* Files and directories that a caller names, and that are not what they should be. */
 static void what_is_named_wrongly_is_input(void **state)
 {
-    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
-    struct run r = {.use = STRATA_USE_EVAL}, swaps = {0};
+    struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
+    struct run swaps = {0};
     char dir[64];
-    struct strata_model *other = NULL;
+    struct strata_machine *other = NULL;
     struct strata_plan *plan = NULL;
 
     (void)state;
-    assert_ok(run_configure(&r));
-    opts.model = "nano";
-    opts.machine = scratch_path("missing.json");
-    assert_status(strata_model_open(&other, r.config, &opts), STRATA_E_INPUT, "no machine file");
-    opts.machine = "/proc/self/cmdline";
-    assert_status(strata_model_open(&other, r.config, &opts), STRATA_E_INPUT, "no JSON in a machine file");
-    run_close(&r);
+    opts.file = scratch_path("missing.json");
+    assert_status(strata_machine_open(&other, &opts), STRATA_E_INPUT, "no machine file");
+    opts.file = "/proc/self/cmdline";
+    assert_status(strata_machine_open(&other, &opts), STRATA_E_INPUT, "no JSON in a machine file");
     snprintf(dir, sizeof(dir), "%s", scratch_path("missing"));
     swaps.dir = dir;
     assert_ok(run_open(&swaps, run_tokens("a.bin", 200)));
-    assert_status(strata_plan_make(&plan, swaps.model), STRATA_E_INPUT, "no directory for swap files");
+    assert_status(strata_plan_make(&plan, swaps.model, NULL), STRATA_E_INPUT, "no directory for swap files");
     assert_null(other);
     assert_null(plan);
     run_close(&swaps);
@@ -293,7 +290,7 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL, NULL), "targets is NULL");
     assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids, NULL), "7 is not an order");
     assert_ok(run_start(&r));
-    assert_refused(strata_plan_make(NULL, r.model), "plan is NULL");
+    assert_refused(strata_plan_make(NULL, r.model, NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
     assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
     assert_refused(strata_plan_json(r.plan, NULL), "json is NULL");
@@ -326,7 +323,7 @@ static void calls_out_of_order_are_refused(void **state)
     (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 400)));
     assert_ok(run_open(&other, NULL));
-    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_plan_make(&r.plan, r.model, NULL));
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
     assert_refused(strata_engine_step(r.engine, ids, ids, NULL, NULL), "strata_engine_load() comes first");
     assert_refused(strata_engine_flush(r.engine), "strata_engine_load() comes first");
@@ -358,7 +355,7 @@ static void a_use_allows_what_it_is_for(void **state)
 
     (void)state;
     assert_ok(run_open(&plans, NULL));
-    assert_ok(strata_plan_make(&plans.plan, plans.model));
+    assert_ok(strata_plan_make(&plans.plan, plans.model, NULL));
     assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "for planning alone");
     assert_ok(run_open(&evaluates, NULL));
     assert_ok(run_start(&evaluates));
@@ -385,7 +382,7 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
 
     (void)state;
     assert_ok(run_open(&fits, NULL));
-    assert_ok(strata_plan_make(&fits.plan, fits.model));
+    assert_ok(strata_plan_make(&fits.plan, fits.model, NULL));
     assert_ok(strata_plan_get_info(fits.plan, &needs));
     assert_true(needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] > 0 && needs.memory_bytes > needs.needed_bytes[0]);
     assert_true(needs.needed_bytes[STRATA_TIER_DEVICE] <= needs.capacity_bytes[STRATA_TIER_DEVICE]);
@@ -402,7 +399,7 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
     assert_non_null(strstr(text, "shortest step"));
 
     assert_ok(run_open(&lacks, NULL));
-    assert_status(strata_plan_make(&lacks.plan, lacks.model), STRATA_E_NOFIT, "a device of a megabyte");
+    assert_status(strata_plan_make(&lacks.plan, lacks.model, NULL), STRATA_E_NOFIT, "a device of a megabyte");
     assert_non_null(lacks.plan);
     assert_ok(strata_plan_get_info(lacks.plan, &needs));
     assert_true(!needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] > 1000000);
@@ -427,7 +424,7 @@ static void a_plan_for_more_memory_than_there_is_does_not_fit(void **state)
 
     (void)state;
     assert_ok(run_open(&r, NULL));
-    assert_status(strata_plan_make(&r.plan, r.model), STRATA_E_NOFIT, "a plan of many terabytes");
+    assert_status(strata_plan_make(&r.plan, r.model, NULL), STRATA_E_NOFIT, "a plan of many terabytes");
     assert_non_null(strstr(strata_last_error(), "the plan takes "));
     assert_non_null(r.plan);
     assert_ok(strata_plan_get_info(r.plan, &needs));
@@ -457,20 +454,24 @@ static void a_planned_rank_has_what_one_here_takes(void **state)
     const uint64_t device = UINT64_C(1) << 27;
     struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_machine_opts two = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machine;
     struct run r = {.use = STRATA_USE_PLAN};
 
     (void)state;
     config.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 134217728, \"threads\": 3}}";
-    config.ranks = opts.ranks = 2;
+    config.ranks = two.ranks = 2;
     opts.model = "nano";
     opts.use = STRATA_USE_PLAN;
     opts.seq_len = RUN_SEQ;
     assert_ok(strata_config_open(&r.config, &config));
     assert_ok(strata_model_open(&r.model, r.config, &opts));
-    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_machine_open(&machine, &two));
+    assert_ok(strata_plan_make(&r.plan, r.model, machine));
+    strata_machine_close(machine);
     assert_true(r.plan->facts.machine.capacity.bytes[STRATA_TIER_DEVICE] == device);
     assert_true(r.plan->facts.machine.capacity.bytes[STRATA_TIER_HOST] ==
-                st_machine_host_budget(st_machine_available(r.model->topology) / 2, device));
+                st_machine_host_budget(st_machine_available(r.plan->on->topology) / 2, device));
     assert_int_equal(r.plan->facts.machine.capacity.workers, 3);
     run_close(&r);
 }
@@ -555,7 +556,7 @@ static void sizes_are_looked_at(void **state)
     assert_ok(run_open(&r, run_tokens("a.bin", 400)));
     assert_refused(strata_model_open(&r.model, r.config, &model), "strata_model_opts");
     assert_refused(strata_model_get_info(r.model, &shape), "strata_model_info");
-    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_plan_make(&r.plan, r.model, NULL));
     assert_refused(strata_plan_get_info(r.plan, &needs), "strata_plan_info");
     assert_refused(strata_engine_create(&r.engine, r.plan, &engine), "strata_engine_opts");
     assert_refused(strata_export_open(&out, r.model, scratch_path("out"), &export), "strata_export_opts");

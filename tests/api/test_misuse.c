@@ -328,7 +328,7 @@ static void a_new_run_has_the_schedules_rate(void **state)
 
     (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_plan_make(&r.plan, r.model, NULL));
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
     assert_refused(strata_engine_set_lr(r.engine, 0.5e-3), "strata_engine_load() comes first");
     assert_ok(strata_engine_load(r.engine));
@@ -349,22 +349,19 @@ static void a_new_run_has_the_schedules_rate(void **state)
 static void drives_that_are_not_there_are_refused(void **state)
 {
     const char *const drives[] = {"7GB/s:2TB", NULL};
-    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
-    struct run r = {.use = STRATA_USE_PLAN};
+    struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machine = NULL;
 
     (void)state;
-    assert_ok(run_configure(&r));
-    opts.model = "nano";
-    opts.use = STRATA_USE_PLAN;
     opts.gpu = "4090";
     opts.drive_count = 1;
-    assert_refused(strata_model_open(&r.model, r.config, &opts), "strata_model_open: drives is NULL");
+    assert_refused(strata_machine_open(&machine, &opts), "strata_machine_open: drives is NULL");
     opts.drives = drives;
     opts.drive_count = 2;
-    assert_refused(strata_model_open(&r.model, r.config, &opts), "strata_model_open: one of drives is NULL");
+    assert_refused(strata_machine_open(&machine, &opts), "strata_machine_open: one of drives is NULL");
     opts.drive_count = 1;
-    assert_ok(strata_model_open(&r.model, r.config, &opts));
-    run_close(&r);
+    assert_ok(strata_machine_open(&machine, &opts));
+    strata_machine_close(machine);
 }
 
 int main(void)

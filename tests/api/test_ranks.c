@@ -264,6 +264,37 @@ static void other_weights_are_refused(void **state)
 
 /* --- the smallest of all --- */
 
+/* Plans for this machine, or for that of a file (r->model), whose rates are taken. */
+static void *plan_rank(void *ctx)
+{
+    struct rank *r = ctx;
+    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+    struct strata_machine_opts given = STRATA_MACHINE_OPTS_INIT;
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_machine *machine = NULL;
+
+    config.text = config_text;
+    config.overrides = &r->override;
+    config.override_count = 1;
+    config.ranks = r->comm.world.ranks;
+    model.model = "nano";
+    model.seq_len = RUN_SEQ;
+    given.file = r->model;
+    given.comm = model.comm = &r->comm;
+    r->opened = strata_config_open(&r->config, &config);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_model_open(&r->handle, r->config, &model);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_machine_open(&machine, &given);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_plan_make(&r->plan, r->handle, machine);
+    strata_machine_close(machine);
+    if (r->opened == STRATA_OK && r->model != NULL)
+        r->opened = strata_plan_measure(r->plan);
+    keep_sentence(r, r->opened);
+    return NULL;
+}
+
 /* What a machine has may differ: workers are as many as the rank with the fewest has. */
 static void a_machine_may_differ(void **state)
 {
@@ -271,11 +302,12 @@ static void a_machine_may_differ(void **state)
 
     (void)state;
     meet(ranks, 2);
-    run_ranks(ranks, 2, open_rank);
+    run_ranks(ranks, 2, plan_rank);
     for (uint32_t r = 0; r < 2; r++) {
         if (ranks[r].opened != STRATA_OK)
             fail_msg("rank %u: %s", r, ranks[r].sentence);
-        assert_int_equal(st_handle_workers(ranks[r].handle), 2);
+        assert_int_equal(ranks[r].plan->facts.machine.capacity.workers, 2);
+        strata_plan_destroy(ranks[r].plan);
     }
     part(ranks, 2);
 }
@@ -327,32 +359,6 @@ static strata_status work(void *ctx)
 
     w->place = atomic_fetch_add(&order_next, 1) + 1;
     return w->fails ? st_handle_opts(&nothing, 0, 1, &none, "a turn") : STRATA_OK;
-}
-
-/* Two machine files, each of one rank. */
-static void *plan_rank(void *ctx)
-{
-    struct rank *r = ctx;
-    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
-    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
-
-    config.text = config_text;
-    config.overrides = &r->override;
-    config.override_count = 1;
-    config.ranks = r->comm.world.ranks;
-    model.model = "nano";
-    model.seq_len = RUN_SEQ;
-    model.machine = r->model;
-    model.comm = &r->comm;
-    r->opened = strata_config_open(&r->config, &config);
-    if (r->opened == STRATA_OK)
-        r->opened = strata_model_open(&r->handle, r->config, &model);
-    if (r->opened == STRATA_OK)
-        r->opened = strata_plan_make(&r->plan, r->handle);
-    if (r->opened == STRATA_OK)
-        r->opened = strata_plan_measure(r->plan);
-    keep_sentence(r, r->opened);
-    return NULL;
 }
 
 /* A file's rates are its node's, of which each rank has a part; then the slowest counts. */
@@ -527,7 +533,7 @@ static void memory_is_divided_among_those_here(void **state)
             assert_int_equal(info.local_rank, rows[i].here[r][0]);
             assert_int_equal(info.local_ranks, rows[i].here[r][1]);
             assert_int_equal(ranks[r].door->comm->world.local_rank, info.local_rank); /* turns go by it */
-            assert_int_equal(st_topology_memory_shares(ranks[r].handle->topology), rows[i].here[r][1]);
+            assert_int_equal(ranks[r].door->share.memory, rows[i].here[r][1]);
             assert_true(ranks[r].door->share.units == r && ranks[r].door->share.of_units == count);
         }
         part(ranks, count);

@@ -44,20 +44,25 @@ static strata_status open_rank(struct rank *r)
 {
     struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
     struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+    struct strata_machine_opts given = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machine = NULL;
     strata_status st;
 
     config.text = config_text;
     config.ranks = RANKS;
     model.model = "nano";
     model.seq_len = RUN_SEQ;
-    model.comm = &r->comm;
-    model.machine = r->machine;
+    given.comm = model.comm = &r->comm;
+    given.file = r->machine;
     model.progress = ends_early;
     model.progress_ctx = r;
     if ((st = strata_config_open(&r->config, &config)) != STRATA_OK ||
-        (st = strata_model_open(&r->model, r->config, &model)) != STRATA_OK)
+        (st = strata_model_open(&r->model, r->config, &model)) != STRATA_OK ||
+        (st = strata_machine_open(&machine, &given)) != STRATA_OK)
         return st;
-    return strata_plan_make(&r->plan, r->model);
+    st = strata_plan_make(&r->plan, r->model, machine);
+    strata_machine_close(machine);
+    return st;
 }
 
 static void keep_first(struct rank *r, strata_status st)

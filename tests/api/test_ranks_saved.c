@@ -91,7 +91,7 @@ static strata_status resume(struct rank *r, struct run *run)
     model.comm = &r->comm;
     if ((st = strata_config_open(&run->config, &config)) != STRATA_OK ||
         (st = strata_model_open(&run->model, run->config, &model)) != STRATA_OK ||
-        (st = strata_plan_make(&run->plan, run->model)) != STRATA_OK ||
+        (st = strata_plan_make(&run->plan, run->model, NULL)) != STRATA_OK ||
         (st = strata_engine_create(&run->engine, run->plan, NULL)) != STRATA_OK ||
         (st = strata_checkpoint_open(&from, r->from->path)) != STRATA_OK)
         return st;

@@ -93,7 +93,7 @@ static void check_saved(const struct digests *at_save, const struct digests *lat
     assert_int_equal(info.kept, 1);
     assert_string_equal(info.model, "nano");
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_plan_make(&r.plan, r.model, NULL));
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
     for (int again = 0; again < 2; again++) { /* on an engine that has gone its own way, too */
         assert_ok(strata_engine_resume(r.engine, saved, NULL));
@@ -435,7 +435,7 @@ static void what_bits_depend_on_is_compared(void **state)
         free(written);
         assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
         assert_ok(run_open(&again, NULL));
-        assert_ok(strata_plan_make(&again.plan, again.model));
+        assert_ok(strata_plan_make(&again.plan, again.model, NULL));
         assert_ok(strata_engine_create(&again.engine, again.plan, NULL));
         kept_log_begin(ST_LOG_NOTICE);
         assert_ok(strata_engine_resume(again.engine, checkpoint, NULL));
@@ -564,7 +564,7 @@ static void a_load_after_a_resume_begins_anew(void **state)
         strata_status st;
 
         assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-        assert_ok(strata_plan_make(&r.plan, r.model));
+        assert_ok(strata_plan_make(&r.plan, r.model, NULL));
         assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
         if (fails) /* a later read of it */
             st_fault_arm(&(struct st_fault_spec){.site = "engine.corrupt", .after = 2, .count = 1, .result = -1});

@@ -1,0 +1,214 @@
+/* api/door_machine.c - strata/machine.h: opens this machine, that of a file, or one that is named by its parts. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "offload/device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE_GPUS_MOST 8u /* that a machine of any card has */
+
+strata_status strata_device_check(const char *device)
+{
+    if (device == NULL)
+        return st_error_missing(__func__, "device");
+    if (strcmp(device, "cpu") == 0)
+        return STRATA_OK;
+    if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
+        return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
+    if (strncmp(device, "cuda", 4) == 0)
+        return st_device_find(device) != NULL ? STRATA_OK
+                                              : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
+    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu, cuda or cuda:N", device);
+}
+
+/* A plan for a machine that has a GPU needs none here, nor a build that knows them. */
+static bool is_gpu_elsewhere(const struct strata_machine_opts *o)
+{
+    const char *device = o->device;
+
+    return (o->file != NULL || o->gpu != NULL) && device != NULL && strncmp(device, "cuda", 4) == 0 &&
+           st_device_find("cuda") == NULL &&
+           (device[4] == '\0' ||
+            (device[4] == ':' && device[5] != '\0' && strspn(device + 5, "0123456789") == strlen(device + 5)));
+}
+
+static strata_status check_drives(const struct strata_machine_opts *o)
+{
+    for (uint32_t i = 0; i < o->drive_count; i++)
+        if (o->drives == NULL || o->drives[i] == NULL)
+            return st_error_missing("strata_machine_open", o->drives == NULL ? "drives" : "one of drives");
+    return STRATA_OK;
+}
+
+/* A plan may be for the paced device, which benches use. */
+static strata_status check_opts(const struct strata_machine_opts *o)
+{
+    strata_status st;
+
+    if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && o->comm != NULL))
+        return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
+                        ST_COMM_RANKS_MAX);
+    if (o->nodes != 0 && o->ranks == 0)
+        return st_error(STRATA_E_INVAL, "%u nodes (--nodes) need ranks that are on them: say how many (--ranks)", o->nodes);
+    if (o->gpu != NULL && o->file != NULL)
+        return st_error(STRATA_E_INVAL, "--gpu %s names a machine to plan for: --machine names one, too", o->gpu);
+    if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
+        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which --gpu NAME says the card",
+                        o->ram != NULL ? "--ram" : "--drive");
+    if ((st = check_drives(o)) != STRATA_OK)
+        return st;
+    if (o->device == NULL || is_gpu_elsewhere(o) || strcmp(o->device, "paced") == 0)
+        return STRATA_OK;
+    return strata_device_check(o->device);
+}
+
+/* Ranks that are planned for without being there, equally many on each node. */
+static strata_status plan_ranks(struct strata_machine *m, const struct strata_machine_opts *o)
+{
+    struct st_world *w = &m->planned;
+
+    if (o->ranks == 0)
+        return STRATA_OK;
+    w->ranks = o->ranks;
+    w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->given.rates, o->ranks);
+    if (m->hardware != NULL && o->nodes == 0 && m->given.rates.node_ranks == 0 && w->ranks > NODE_GPUS_MOST)
+        st_log(ST_LOG_NOTICE,
+               "%u ranks are taken to be on one machine, since no node of %s is known: --nodes N says on how many they are",
+               w->ranks, st_hardware_gpu_name(m->hardware->gpu));
+    if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
+        return STRATA_OK;
+    if (o->nodes == 0)
+        return st_error(STRATA_E_INVAL,
+                        "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): --nodes N says on how many they are",
+                        w->ranks, w->local_ranks, m->name);
+    return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
+}
+
+/* What the file or the names of its parts say. */
+static strata_status read_machine(struct strata_machine *m, const struct strata_machine_opts *o)
+{
+    const struct st_hardware_choice choice = {.gpu = o->gpu, .ram = o->ram, .drives = o->drives, .drive_count = o->drive_count};
+    strata_status st;
+
+    if (o->gpu == NULL)
+        return m->name != NULL ? st_machine_read(&m->given, m->name) : STRATA_OK;
+    m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
+    if (m->hardware == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a machine");
+    if ((st = st_hardware_parse(m->hardware, &choice)) == STRATA_OK)
+        st_hardware_machine(&m->given, m->hardware);
+    return st;
+}
+
+/* Each rank of a machine has a GPU of its own, unless the name says which one. */
+static strata_status take_device(struct strata_machine *m, const struct strata_machine_opts *o)
+{
+    const struct st_world world = st_handle_world(m);
+    const char *device = o->device == NULL || m->gpu_elsewhere ? "cpu" : o->device; /* whose tensors a plan is made with */
+    char own[32];
+
+    if (strcmp(device, "cuda") != 0 || world.ranks == 1)
+        return st_handle_text(&m->device, device);
+    snprintf(own, sizeof(own), "cuda:%u", world.local_rank);
+    return st_handle_text(&m->device, own);
+}
+
+static strata_status open_machine(struct strata_machine *m, const struct strata_machine_opts *o)
+{
+    strata_status st;
+
+    atomic_init(&m->users, 1);
+    m->comm = o->comm;
+    m->gpu_elsewhere = is_gpu_elsewhere(o);
+    st = st_handle_text(&m->cache_dir, o->cache_dir);
+    if (st == STRATA_OK)
+        st = st_handle_text(&m->name, o->gpu != NULL ? "--gpu" : o->file);
+    if (st == STRATA_OK)
+        st = st_topology_load_share(&m->topology, m->comm != NULL ? &m->comm->share : NULL);
+    if (st == STRATA_OK)
+        st = read_machine(m, o);
+    if (st == STRATA_OK)
+        st = plan_ranks(m, o);
+    return st == STRATA_OK ? take_device(m, o) : st;
+}
+
+strata_status strata_machine_open(struct strata_machine **machine, const struct strata_machine_opts *opts)
+{
+    struct strata_machine_opts o;
+    struct strata_machine *m;
+    fenv_t floats;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_machine_opts");
+
+    if (machine == NULL)
+        return st_error_missing(__func__, "machine");
+    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK)
+        return st;
+    m = st_fault_refuses("api.machine") ? NULL : calloc(1, sizeof(*m));
+    if (m == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a machine");
+    st_floats_plain(&floats);
+    st = open_machine(m, &o);
+    st_floats_restore(&floats);
+    if (st != STRATA_OK) {
+        strata_machine_close(m);
+        return st;
+    }
+    *machine = m;
+    return STRATA_OK;
+}
+
+strata_status strata_machine_get_info(const struct strata_machine *machine, struct strata_machine_info *info)
+{
+    struct strata_machine_info i = {0};
+    struct st_world world;
+
+    if (machine == NULL || info == NULL)
+        return st_error_missing(__func__, machine == NULL ? "machine" : "info");
+    world = st_handle_world(machine);
+    i.named = machine->hardware != NULL;
+    i.rank = world.rank;
+    i.ranks = world.ranks;
+    i.local_ranks = world.local_ranks;
+    i.nodes = world.ranks / world.local_ranks;
+    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_machine_info");
+}
+
+strata_status strata_machine_text(struct strata_machine *machine, const char **text)
+{
+    size_t bytes;
+    FILE *file;
+
+    if (machine == NULL || text == NULL)
+        return st_error_missing(__func__, machine == NULL ? "machine" : "text");
+    if (machine->text == NULL) {
+        file = st_fault_refuses("api.text") ? NULL : open_memstream(&machine->text, &bytes);
+        if (file == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for the text of a machine");
+        if (machine->hardware != NULL)
+            st_hardware_print(machine->hardware, file);
+        if (fclose(file) != 0) {
+            free(machine->text);
+            machine->text = NULL;
+            return st_error(STRATA_E_NOMEM, "no memory for the text of a machine");
+        }
+    }
+    *text = machine->text;
+    return STRATA_OK;
+}
+
+void strata_machine_close(struct strata_machine *machine)
+{
+    if (machine == NULL || atomic_fetch_sub(&machine->users, 1) > 1)
+        return;
+    st_topology_destroy(machine->topology);
+    free(machine->hardware);
+    free(machine->cache_dir);
+    free(machine->device);
+    free(machine->name);
+    free(machine->text);
+    free(machine);
+}

@@ -1,0 +1,336 @@
+/* api/plan_machine.c - what a plan takes of its machine: capacities within the configuration's budgets, a rank's part, and rates.
+ */
+#include "api/plan_machine.h"
+#include "api/predict.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
+#include "offload/config/config_options.h"
+#include "offload/machine/rates_kept.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The plan may be for another machine: its file's capacities apply if the configuration gives none. */
+static void take_capacities(struct strata_plan *p)
+{
+    const struct st_machine *file = &p->on->given;
+    const uint64_t *from = file->capacity.bytes;
+    uint64_t *capacity = p->facts.machine.capacity.bytes;
+
+    if (p->model->config.device_memory == ST_AUTO_BYTES && from[STRATA_TIER_DEVICE] != 0)
+        capacity[STRATA_TIER_DEVICE] = from[STRATA_TIER_DEVICE];
+    if (p->model->config.host_memory == ST_AUTO_BYTES && from[STRATA_TIER_HOST] != 0)
+        capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
+    if (from[STRATA_TIER_NVME] != 0)
+        capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
+    if (p->model->config.threads == 0 && file->capacity.workers != 0)
+        p->facts.machine.capacity.workers = file->capacity.workers;
+    p->facts.machine.capacity.device_is_host = file->capacity.device_is_host;
+    p->facts.machine.capacity.unified |= file->capacity.unified;
+    p->facts.machine.capacity.lacks_bf16 |= file->capacity.lacks_bf16;
+    if (file->name[0] != '\0')
+        memcpy(p->facts.machine.name, file->name, sizeof(p->facts.machine.name));
+}
+
+void st_handle_take_rates(struct strata_plan *p, const struct st_rates *rates)
+{
+    p->facts.machine.rates = *rates;
+    p->facts.rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
+}
+
+/* Of the directories of st_config_machine_opts(). */
+static bool uses_disk(const struct strata_model *m)
+{
+    return st_config_uses_nvme(&m->config) || (m->config.save[0] != '\0' && !st_handle_forward_only(m));
+}
+
+/* Of the checkpoints' directory, which may not be there yet, as much as is: what a run makes below lies on the same drive. */
+static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *dir)
+{
+    struct stat info;
+
+    memcpy(place, dir, ST_CONFIG_PATH_MAX);
+    while (st_fault_refuses("api.save_dir") || stat(place, &info) != 0) {
+        char *slash = strrchr(place, '/');
+
+        if (errno != ENOENT)
+            return st_error_errno(errno, "strata.save (--save) %s", dir);
+        if (slash == NULL)
+            memcpy(place, ".", sizeof("."));
+        else
+            slash[slash == place] = '\0'; /* the root keeps its name */
+    }
+    if (S_ISDIR(info.st_mode))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "strata.save (--save) %s: %s is not a directory", dir, place);
+}
+
+/* A plan for drives that are not here: the directories of the configuration need not be there, nor are they looked at. */
+static bool has_drives_elsewhere(const struct strata_model *m, const struct strata_machine *on)
+{
+    return st_handle_only_plans(m) && (on->hardware != NULL || on->given.capacity.bytes[STRATA_TIER_NVME] != 0);
+}
+
+/* Strings are borrowed from model and machine, and from `place`. */
+static strata_status machine_opts(struct st_machine_opts *opts, const struct strata_plan *p, char place[ST_CONFIG_PATH_MAX])
+{
+    const struct strata_model *m = p->model;
+
+    st_config_machine_opts(opts, &m->config);
+    opts->topology = p->on->topology;
+    opts->device = p->on->device;
+    if (p->threads != 0)
+        opts->threads = p->threads;
+    if (!uses_disk(m) || has_drives_elsewhere(m, p->on)) {
+        opts->nvme.dir_count = 0;
+    } else if (!st_config_uses_nvme(&m->config)) {
+        opts->nvme.dirs[0] = place;
+        return existing_part(place, m->config.save);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity)
+{
+    const strata_dtype dtype = m->config.dtype;
+    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = st_model_config(m->model)->head_dim;
+
+    if (!capacity->lacks_bf16 || dtype == STRATA_BF16 || st_handle_forward_only(m) || size <= most)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG, "a GPU without bf16 trains heads of at most %u in %s, and the model's have %u: %s", most,
+                    strata_dtype_name(dtype), size,
+                    size <= 128 ? "set fp16.enabled to true" : "take one of compute capability 8.0 or later");
+}
+
+/* Budgets of more than the named parts have would make plans that fit nothing one can buy. */
+static strata_status check_budgets(const struct st_config *config, const struct strata_machine *on)
+{
+    const uint64_t *has = on->given.capacity.bytes, device = config->device_memory, host = config->host_memory;
+    char asked[24], have[24], ram[80];
+
+    if (device != ST_AUTO_BYTES && device > has[STRATA_TIER_DEVICE])
+        return st_error(STRATA_E_CONFIG,
+                        "strata.device_memory (--device-memory) %s: card %s leaves %s for a run: name another one (--gpu), "
+                        "or give less",
+                        st_size_text(asked, device), st_hardware_gpu_name(on->hardware->gpu),
+                        st_size_text(have, has[STRATA_TIER_DEVICE]));
+    if (host == ST_AUTO_BYTES || host <= has[STRATA_TIER_HOST])
+        return STRATA_OK;
+    st_hardware_ram_text(ram, sizeof(ram), on->hardware);
+    return st_error(STRATA_E_CONFIG,
+                    "strata.host_memory (--host-memory) %s: %s leave %s for a run: name more (--ram), or give less",
+                    st_size_text(asked, host), ram, st_size_text(have, has[STRATA_TIER_HOST]));
+}
+
+/* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
+static strata_status check_device_bytes(const struct strata_model *m, const struct strata_machine *on)
+{
+    const bool card =
+        strcmp(on->device, "cpu") == 0 && !on->given.capacity.device_is_host && m->config.device_memory == ST_AUTO_BYTES;
+
+    if (on->name == NULL || !st_handle_only_plans(m) || on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
+        !(card || on->gpu_elsewhere))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", on->name,
+                    card ? ": add it, or set strata.device_memory (--device-memory)" : "");
+}
+
+static strata_status look_at_machine(struct strata_plan *p)
+{
+    const bool foreign = st_handle_only_plans(p->model);
+    char place[ST_CONFIG_PATH_MAX];
+    struct st_machine_opts here;
+    strata_status st;
+
+    if (p->model->nvme_named && !st_config_uses_nvme(&p->model->config))
+        st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
+                              "zero_optimization.offload_optimizer.device=nvme");
+    if ((st = machine_opts(&here, p, place)) != STRATA_OK)
+        return st;
+    /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
+    here.device = foreign && p->on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->on->device;
+    st = st_machine_here(&p->facts.machine, &here);
+    if (st == STRATA_E_INPUT && foreign && p->on->name != NULL && here.nvme.dir_count > 0)
+        return st_error(st, "%s; of drives that are not here nvme_bytes in %s says how much they hold", strata_last_error(),
+                        p->on->name);
+    if (st != STRATA_OK || p->on->name == NULL)
+        return st;
+    if (foreign)
+        take_capacities(p);
+    st_handle_take_rates(p, &p->on->given.rates);
+    return STRATA_OK;
+}
+
+/* What the machine has is for all its ranks: this one takes its part.  Of ranks that are there capacities are divided already,
+ * and so are rates that all of them have measured at the same time. */
+static void share_node(struct strata_plan *p)
+{
+    const struct st_world world = p->facts.world;
+    const bool planned = p->on->planned.ranks > 0;
+    const uint32_t of_machine = p->facts.machine.rates.node_ranks;
+
+    if (world.ranks > 1)
+        p->facts.machine.rates.node_ranks = world.local_ranks;
+    p->facts.node = p->facts.machine;
+    if (planned && world.local_ranks == world.ranks && of_machine > world.ranks)
+        p->facts.node.rates.node_ranks = of_machine; /* it has room for more than these */
+    if (world.ranks > 1 && planned)
+        st_case_share(&p->facts.machine, &p->facts, world.local_ranks);
+    else if (world.ranks > 1 && p->on->name != NULL)
+        st_rates_share(&p->facts.machine.rates, p->facts.machine.capacity.device_is_host, world.local_ranks);
+    p->facts.machine.capacity.workers = p->facts.workload.workers;
+    if (st_case_spans_nodes(&p->facts))
+        st_case_note_network(&p->facts);
+}
+
+strata_status st_handle_find_machine(struct strata_plan *p)
+{
+    strata_status st = p->on->hardware != NULL ? check_budgets(&p->model->config, p->on) : check_device_bytes(p->model, p->on);
+
+    if (st == STRATA_OK)
+        st = look_at_machine(p);
+    if (st == STRATA_OK)
+        st = st_handle_check_heads(p->model, &p->facts.machine.capacity);
+    if (st != STRATA_OK)
+        return st;
+    if (p->threads != 0)
+        p->facts.workload = st_model_workload_on(p->model->model, p->facts.tensors, p->threads);
+    share_node(p);
+    return STRATA_OK;
+}
+
+strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model, struct strata_machine *on)
+{
+    struct strata_plan p = {.model = model, .on = on};
+    strata_status st;
+
+    st_handle_case(&p.facts, model, on);
+    if ((st = st_handle_find_machine(&p)) != STRATA_OK)
+        return st;
+    *out = p.facts.machine;
+    *rates_known = p.facts.rates_known;
+    return STRATA_OK;
+}
+
+/* --- the case --- */
+
+static enum st_saves_on find_saves(const struct strata_model *m, const struct strata_machine *on)
+{
+    const struct st_config *config = &m->config;
+    char place[ST_CONFIG_PATH_MAX];
+    struct stat save, drive;
+    uint32_t shared = 0;
+
+    if (!st_config_uses_nvme(config) || on->hardware != NULL)
+        return ST_SAVES_ON_DRIVES;
+    if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
+        return ST_SAVES_ELSEWHERE;
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        shared += stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev == save.st_dev : has_drives_elsewhere(m, on);
+    return shared == config->nvme_dir_count ? ST_SAVES_ON_DRIVES : shared > 0 ? ST_SAVES_ON_SOME_DRIVES : ST_SAVES_ELSEWHERE;
+}
+
+/* The one that the step writes, and the one that is being saved: besides these, sets are those of checkpoints, of which some may
+ * be there already, or lie elsewhere.  A directory has its part of every set, so that one drive of the checkpoints' file system
+ * is enough to need them all. */
+static uint32_t sets_of(const struct strata_model *m, enum st_saves_on saves_on, uint32_t sets)
+{
+    if (sets == 0 || saves_on == ST_SAVES_ELSEWHERE)
+        return sets == 0 ? 0 : 2;
+    return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
+}
+
+/* Workers of one rank, for each of which the device has scratch. */
+static uint32_t workers_of(const struct strata_model *m, const struct strata_machine *on)
+{
+    const bool foreign = st_handle_only_plans(m) && on->given.capacity.workers != 0;
+    const uint32_t all = foreign ? on->given.capacity.workers : st_machine_workers(on->topology, on->device, 0);
+    const uint32_t share = on->planned.ranks > 1 ? on->planned.local_ranks : 1;
+
+    if (m->config.threads != 0)
+        return m->config.threads; /* of each rank */
+    return all > share ? all / share : 1;
+}
+
+void st_handle_case(struct st_case *c, const struct strata_model *m, const struct strata_machine *on)
+{
+    struct st_policy *asked = &c->asked;
+
+    *c = (struct st_case){.config = &m->config,
+                          .model = m->model,
+                          .world = st_handle_world(on),
+                          .only_plans = st_handle_only_plans(m),
+                          .tensors = st_device_find(on->device)->tensors,
+                          .topology = on->topology,
+                          .file = &on->given,
+                          .hardware = on->hardware,
+                          .given = on->name != NULL};
+    c->workload = st_model_workload_on(m->model, c->tensors, workers_of(m, on));
+    st_config_policy(asked, &m->config);
+    c->saves_on = asked->sets > 0 ? find_saves(m, on) : ST_SAVES_ELSEWHERE;
+    asked->forward_only = st_handle_forward_only(m);
+    asked->sets = sets_of(m, c->saves_on, asked->sets);
+    if (m->use == STRATA_USE_GENERATE)
+        asked->activations = ST_ACT_KEPT; /* the key-value cache is stored there */
+    asked->ranks = c->world.ranks;
+    asked->rank = c->world.rank;
+    asked->stage = m->config.zero_stage;
+}
+
+/* --- rates --- */
+
+/* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are for this run alone. */
+static strata_status measure_now(struct strata_plan *p, const struct st_machine_opts *opts, unsigned what,
+                                 const struct st_rates_kept *kept)
+{
+    const struct strata_model *m = p->model;
+    const struct st_compute compute = st_model_compute(m->model);
+    const uint64_t start_ns = st_clock_ns();
+    strata_status st = st_machine_measure(&p->facts.machine, &p->facts.workload, &compute, opts, what);
+    bool written = false;
+    char took[24];
+
+    if (st != STRATA_OK)
+        return st;
+    st_seconds_text(took, (double)(st_clock_ns() - start_ns) * 1e-9);
+    if (kept != NULL && st_rates_kept_write(kept, &p->facts.machine.rates, &written) != STRATA_OK)
+        st_log(ST_LOG_NOTICE, "the rates of this machine are not kept: %s", strata_last_error());
+    st_log(ST_LOG_NOTICE, "the rates of this machine were measured in %s%s%s", took, written ? " and are kept for an hour: " : "",
+           written ? kept->path : "");
+    st_error_clear();
+    return STRATA_OK;
+}
+
+/* The rates that a run has kept, or new ones.  Ranks measure at the same time, and share what there is: theirs are not kept. */
+strata_status st_handle_measure(struct strata_plan *p)
+{
+    const struct strata_model *m = p->model;
+    const bool disk = p->facts.plan->program.needed[STRATA_TIER_NVME] > 0;
+    const unsigned what = disk ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK;
+    const bool keeps = p->on->cache_dir != NULL && m->comm == NULL;
+    struct st_rates_kept kept;
+    char place[ST_CONFIG_PATH_MAX];
+    struct st_machine_opts opts;
+    uint64_t age = 0;
+    strata_status st = st_handle_watch(m, ST_HANDLE_MEASURING, 0, 0);
+
+    if (st != STRATA_OK || (st = machine_opts(&opts, p, place)) != STRATA_OK)
+        return st;
+    if (p->on->planned.ranks > 0)
+        p->facts.machine = p->facts.node;
+    if (keeps)
+        st = st_rates_kept_name(&kept, p->on->cache_dir, &p->facts.machine, &p->facts.workload, &opts, what);
+    if (st == STRATA_OK && keeps && st_rates_kept_read(&kept, &p->facts.machine.rates, &age))
+        st_log(ST_LOG_NOTICE, "the rates of this machine were measured within the last %" PRIu64 " min: %s", age / 60 + 1,
+               kept.path);
+    else if (st == STRATA_OK)
+        st = measure_now(p, &opts, what, keeps ? &kept : NULL);
+    st_handle_take_rates(p, &p->facts.machine.rates);
+    share_node(p);
+    return st;
+}
