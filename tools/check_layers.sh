@@ -3,7 +3,8 @@
 # in its folder (tests may see it), and each foreign header has one home.  And that what people read is printed through core/base/print.h,
 # which writes out what a terminal would obey.  And that each call into the system lies in a function that passes a fault site
 # (core/base/fault.h), so that tests can make it fail.  And that the library asks no function for numbers and letters that follows
-# the program's locale (core/base/number.h, text.h).
+# the program's locale (core/base/number.h, text.h).  And that no two files of different folders include each other: a header and its
+# source count as one.
 #
 #     tools/check_layers.sh [ROOT]
 #
@@ -179,7 +180,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|run|api|cli|bench)\// && FILENAME ~ /\.c$/ {
+/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|run|advise|api|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -240,25 +241,44 @@ function check_own(header, folder)
 
 function check_foreign(header,    prefix)
 {
-    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ run/ api/ cli/ strata/"))
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ run/ advise/ api/ bench/ cli/ strata/"))
         offence("<" header ">: our own headers are included with quotes")
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api|cli|bench)\// {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
 
-/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api)\// {
+/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api)\// {
     offence("takes letters as the locale of the program has them: core/base/text.h")
 }
 
-/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api)\// {
+/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api)\// {
     if (FILENAME != "core/base/number.c")
         offence("reads a number as the locale of the program has it: st_number_read() of core/base/number.h")
+}
+
+# A header or a source without its ending; public headers are included without their first folder.
+function unit_of(file)
+{
+    sub(/\.[a-z]+$/, "", file)
+    return file ~ /^strata\// ? "include/" file : file
+}
+
+# Remembers who includes whom; the other direction may have been met before.
+function check_circle(header,    from, to)
+{
+    from = unit_of(FILENAME)
+    to = unit_of(header)
+    if (folder_of(from) == folder_of(to))
+        return
+    included[from " " to] = 1
+    if ((to " " from) in included)
+        offence("\"" header "\": " to " and " from " include each other")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -275,6 +295,8 @@ $0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload
         offence("folder " folder " has no rule in tools/check_layers.sh")
     else if (own)
         check_own(header, folder)
+    if (own && header ~ /\//)
+        check_circle(header)
     if (!own)
         check_foreign(header)
 }
@@ -297,5 +319,5 @@ END {
     }
     printf "check_layers: %d includes, none upwards; excepted from the rows:\n%s", checked, exceptions
 }
-' $(find include core kernels nvme offload text model run api cli bench tests -type f \
+' $(find include core kernels nvme offload text model run advise api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null

@@ -6,12 +6,16 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 failures=0
 
-# expect STATUS FILE LINE: the tree with LINE in FILE.
+# expect STATUS FILE LINE [FILE LINE]: the tree with each LINE in its FILE.
 expect() {
     rm -rf "${tree:?}"/*
     mkdir -p "$tree/core/base" "$tree/$(dirname "$2")"
     echo '#include "core/base/log.h"' >"$tree/core/base/good.c"
     echo "$3" >"$tree/$2"
+    if [ $# -gt 3 ]; then
+        mkdir -p "$tree/$(dirname "$4")"
+        echo "$5" >"$tree/$4"
+    fi
     if "$check" "$tree" >"$tree.out" 2>&1; then status=0; else status=$?; fi
     if [ "$status" != "$1" ]; then
         echo "$2: $3: exit $status, not $1"
@@ -85,6 +89,11 @@ expect 0 nvme/method/io_uring_internal.h '#include <liburing.h>'
 expect 1 kernels/isa/a.c '#include <dnnl.h>'
 expect 1 offload/plan/plan.c '#include <cuda_runtime.h>'
 expect 1 core/base/a.c '#include <cmocka.h>'
+# Two folders may include files of each other, but no two files may, by header or source.
+expect 0 offload/engine/a.c '#include "offload/checkpoint/b.h"' offload/checkpoint/b.h '#include "offload/engine/train_state.h"'
+expect 1 offload/engine/train_state.c '#include "offload/checkpoint/b.h"' offload/checkpoint/b.h '#include "offload/engine/train_state.h"'
+expect 1 offload/engine/train_state.h '#include "offload/checkpoint/b.h"' offload/checkpoint/b.c '#include "offload/engine/train_state.h"'
+expect 0 offload/engine/a.c '#include "offload/engine/b.h"' offload/engine/b.h '#include "offload/engine/a.h"'
 expect 1 cli/a.c '    fprintf(stderr, "%s", name);'
 expect 1 cli/a.c '    printf("%s", name);'
 expect 1 bench/a.c '    fputs(name, file);'
