@@ -174,8 +174,9 @@ strata_status strata_config_open(struct strata_config **config, const struct str
         return st;
     }
     c->nvme_named = origin_of(c->source, "strata.nvme") == ST_ORIGIN_COMMAND_LINE;
-    c->bf16_off = c->values.dtype == STRATA_F32 && (origin_of(c->source, "bf16.enabled") == ST_ORIGIN_FILE ||
-                                                    origin_of(c->source, "bfloat16.enabled") == ST_ORIGIN_FILE);
+    c->bf16_off =
+        c->values.dtype == STRATA_F32 && st_recipe_value_of(o.recipe, "bf16.enabled") == NULL &&
+        (origin_of(c->source, "bf16.enabled") == ST_ORIGIN_FILE || origin_of(c->source, "bfloat16.enabled") == ST_ORIGIN_FILE);
     log_notices(c->source, o.forward_only);
     *config = c;
     return STRATA_OK;

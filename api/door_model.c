@@ -65,7 +65,7 @@ static strata_status note_widening(const struct strata_model *m, const struct st
     return st;
 }
 
-/* The file names no precision: take that of the stored weights, which nothing casts. */
+/* The file turns on neither bf16 nor fp16: nothing casts the weights, as they are stored. */
 static strata_status take_stored_dtype(struct strata_model *m, const struct strata_config *config)
 {
     strata_dtype stored = STRATA_F32; /* the dtype in which a preset's weights are drawn */
@@ -81,11 +81,11 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
     if (stored == STRATA_F16 && !st_handle_forward_only(m)) /* a forward pass needs no loss scaling */
         return st_error(
             STRATA_E_CONFIG,
-            "%s names no precision, and the weights of %s are stored in fp16, which needs loss scaling: set fp16.enabled "
-            "or bf16.enabled to true",
+            "%s turns on neither bf16 nor fp16, and the weights of %s are stored in fp16, which needs loss scaling: set "
+            "fp16.enabled or bf16.enabled to true",
             config->name, m->name);
-    st_log(ST_LOG_NOTICE, "%s names no precision: %s, the dtype of %s%s", config->name, strata_dtype_name(stored), m->name,
-           stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+    st_log(ST_LOG_NOTICE, "%s turns on neither bf16 nor fp16: %s, the dtype of %s%s", config->name, strata_dtype_name(stored),
+           m->name, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     m->config.dtype = stored;
     return STRATA_OK;
 }

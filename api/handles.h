@@ -36,7 +36,7 @@ struct strata_config {
     struct st_config_source *source; /* its rows, and the problems of one that was only to be checked */
     char *name;                      /* of its file, for messages */
     bool nvme_named;                 /* directories were named for this run only */
-    bool bf16_off;                   /* its file turns bf16 off, without another precision */
+    bool bf16_off;                   /* DeepSpeed's file turns bf16 off, without another precision */
     char *json;                      /* NULL: not asked for yet */
 };
 

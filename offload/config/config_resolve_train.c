@@ -254,7 +254,7 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
         config->dtype = STRATA_DTYPE_INVALID;
         st_source_derive(
             src, "bf16.enabled",
-            "no precision is named: the dtype in which the weights are stored (presets: fp32), since DeepSpeed casts nothing");
+            "neither bf16 nor fp16 is on: the dtype in which the weights are stored (presets: fp32), since DeepSpeed casts nothing");
     }
     resolve_scaling(src, config);
 }

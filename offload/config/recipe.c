@@ -535,3 +535,13 @@ const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *r, 
 {
     return i < r->values.count ? &((const struct st_recipe_value *)r->values.items)[i] : NULL;
 }
+
+const struct st_recipe_value *st_recipe_value_of(const struct strata_recipe *r, const char *to)
+{
+    const struct st_recipe_value *value;
+
+    for (uint32_t i = 0; r != NULL && (value = st_recipe_value_at(r, i)) != NULL; i++)
+        if (strcmp(value->to, to) == 0)
+            return value;
+    return NULL;
+}

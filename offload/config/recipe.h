@@ -59,6 +59,8 @@ const char *st_recipe_deepspeed(const struct strata_recipe *recipe);
 const char *st_recipe_problem_at(const struct strata_recipe *recipe, uint32_t i);
 /** Value i, from 0, in the order of the table; NULL: past the last. */
 const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *recipe, uint32_t i);
+/** The first value that becomes `to`; NULL: none, or no recipe. */
+const struct st_recipe_value *st_recipe_value_of(const struct strata_recipe *recipe, const char *to);
 /** What is said of a key of LLaMA-Factory's or transformers' training arguments, "-" or "_" between its words; NULL: there is
  * none of this name, or it becomes an option. */
 const char *st_recipe_words(const char *key);

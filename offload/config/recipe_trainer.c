@@ -57,12 +57,11 @@ void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const c
     } else if (bf16 || pure != NULL) {
         st_recipe_put(r, bf16 ? "bf16" : pure, "bf16.enabled", "true");
         if (pure != NULL)
-            st_recipe_announce(r, pure, "masters stay exact: updates are those of fp32 weights");
+            st_recipe_announce(r, pure, ST_TRAINER_EXACT);
     } else if (!adapter) {
         st_recipe_put(r, "bf16", "bf16.enabled", "false"); /* trained weights are cast to fp32 there */
     } else if (st_recipe_given(r, "bf16") || st_recipe_given(r, "fp16")) {
-        st_recipe_note(r, st_recipe_given(r, "bf16") ? "bf16" : "fp16",
-                       "the frozen weights keep the dtype that they are stored in");
+        st_recipe_note(r, st_recipe_given(r, "bf16") ? "bf16" : "fp16", ST_TRAINER_STORED);
     }
 }
 
@@ -222,6 +221,7 @@ void st_trainer_resolve_length(struct strata_recipe *r)
 {
     if (st_recipe_number(r, "max_steps") > 0) {
         st_recipe_put(r, "max_steps", "--max-steps", "%.0f", st_recipe_number(r, "max_steps"));
+        st_recipe_note(r, "max_steps", "steps are whole, from one epoch into the next");
         if (st_recipe_given(r, "num_train_epochs"))
             st_recipe_idle(r, "num_train_epochs", "not used: max_steps is above 0");
     } else {

@@ -19,6 +19,9 @@ enum { ST_OPTIM_ADAMW, ST_OPTIM_ADAMW_8BIT, ST_OPTIM_SGD, ST_OPTIM_ADAGRAD, ST_O
 #define LAUNCH     "the launcher says which ranks there are: docs/ranks.md"
 #define COUNT_MAX  9007199254740992.0 /* 2^53 */
 
+#define ST_TRAINER_EXACT  "masters stay exact: updates are those of fp32 weights"
+#define ST_TRAINER_STORED "the frozen weights keep the dtype that they are stored in"
+
 #define ST_TRAINER_MODEL_ROWS  5u
 #define ST_TRAINER_OUTPUT_ROWS 24u
 #define ST_TRAINER_TRAIN_ROWS  42u

@@ -28,7 +28,7 @@ static const struct st_choice nf4_choices[] = {
 
 /* clang-format off */
 static const struct st_field model_rows[] = {
-    {.path = "dtype", .aliases = "torch_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"float32\"", .reason = "weights that are trained are never fp16: fp16: true scales the loss, too", .help = "of weights that are trained the masters are exact in any; frozen ones keep the dtype that they are stored in"},
+    {.path = "dtype", .aliases = "torch_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"float32\"", .reason = "weights that are trained are never fp16: fp16: true scales the loss, too", .help = "what is computed in where bf16 and fp16 are false; auto: as the weights are stored. Masters are exact in any"},
     {.path = "use_peft", .type = ST_FIELD_BOOL, .fallback = "false", .help = "true: an adapter (strata.lora)"},
     {.path = "lora_r", .type = ST_FIELD_INT, .min = 1, .max = 8192, .fallback = "16", .help = "r of the adapter"},
     {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e6, .fallback = "32", .help = "lora_alpha of the adapter"},
@@ -131,15 +131,21 @@ static void leave_adapter(struct strata_recipe *r)
 static void resolve_precision(struct strata_recipe *r, bool adapter)
 {
     const bool fp16 = st_recipe_on(r, "fp16"), autocast = fp16 || st_recipe_on(r, "bf16");
-    const bool bfloat16 = st_trainer_is(r, "dtype", "bfloat16");
+    const bool bfloat16 = st_trainer_is(r, "dtype", "bfloat16"), stored = st_trainer_is(r, "dtype", "auto");
 
-    if (adapter && st_recipe_given(r, "dtype"))
-        st_recipe_note(r, "dtype", "the frozen weights keep the dtype that they are stored in");
+    if (adapter && autocast && st_recipe_given(r, "dtype"))
+        st_recipe_note(r, "dtype",
+                       fp16 ? "fp16 is on, in which frozen weights are used" : "bf16 is on, in which frozen weights are used");
     else if (fp16 && bfloat16)
         st_recipe_reject(r, "dtype", "bfloat16 beside fp16: leave one of them out");
-    else if (!autocast && st_trainer_is(r, "dtype", "auto"))
-        st_recipe_reject(r, "dtype", "auto beside bf16: false: write float32 or bfloat16");
-    st_trainer_resolve_precision(r, adapter, bfloat16 && !adapter && !fp16 ? "dtype" : NULL);
+    else if (stored && adapter)
+        st_recipe_note(r, "dtype", ST_TRAINER_STORED);
+    else if (stored)
+        st_recipe_announce(r, "dtype", ST_TRAINER_EXACT);
+    if (adapter && !autocast && !stored)
+        st_recipe_put(r, st_recipe_given(r, "dtype") ? "dtype" : "bf16", "bf16.enabled", bfloat16 ? "true" : "false");
+    else if (autocast || !stored)
+        st_trainer_resolve_precision(r, adapter, bfloat16 && !adapter && !fp16 ? "dtype" : NULL);
 }
 
 static void resolve_model(struct strata_recipe *r)

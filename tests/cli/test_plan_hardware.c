@@ -243,7 +243,7 @@ static void shapes_are_enough(void **state)
     workplace_write(w, "shapes.json", shapes, sizeof(shapes) - 1);
     workplace_write(w, "ds.json", unsaid, sizeof(unsaid) - 1);
     workplace_run_ok(w, &of_file, "plan --gpu 4090 --model {w}/shapes.json --config {w}/ds.json");
-    assert_non_null(strstr(of_file.err, "names no precision: fp32"));
+    assert_non_null(strstr(of_file.err, "turns on neither bf16 nor fp16: fp32"));
     assert_non_null(strstr(of_file.out, "parameters in fp32, 2 blocks"));
     program_free(&of_file);
 }

@@ -17,7 +17,7 @@
 #define CLIPPED  "\"gradient_clipping\":1"
 #define OFF      "{\"bf16\":{\"enabled\":false}," CLIPPED "}"
 #define WIDENED  "DeepSpeed would keep"
-#define STORED   "names no precision: "
+#define STORED   "turns on neither bf16 nor fp16: "
 #define CLIPPING "gradient_clipping: left out of the file"
 
 struct precision_row {
@@ -114,6 +114,38 @@ static void what_is_named_and_what_is_left_out(void **state)
         check_row(*state, &rows[i]);
 }
 
+/* What is computed in where neither autocast is on: the dtype in which TRL loads the weights, fp32 unless the file says another.
+ */
+static void trls_dtype_counts_where_autocast_is_off(void **state)
+{
+    static const struct {
+        struct precision_row all;
+        const char *adapter; /* the head of an adapter's run, which is fp32 itself */
+    } rows[] = {
+        {{"", "{w}/model", "", "in fp32,", NULL}, "in fp32,"},
+        {{"", "{w}/fp16", "", "in fp32,", NULL}, "in fp32,"},
+        {{"dtype: float32", "{w}/fp16", "", "in fp32,", NULL}, "in fp32,"},
+        {{"dtype: bfloat16", "{w}/fp32", "", "in bf16,", NULL}, "in fp32 and bf16,"},
+        {{"dtype: auto", "{w}/model", "", "in bf16,", STORED "bf16, the dtype of "}, "in fp32 and bf16,"},
+        {{"dtype: auto", "{w}/fp32", "", "in fp32,", STORED "fp32, the dtype of "}, "in fp32,"},
+        {{"dtype: auto", "{w}/fp16", "", NULL, "turns on neither bf16 nor fp16, and the weights of "}, NULL},
+    };
+
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        const bool adapter = i % 2 == 1;
+        struct precision_row row = rows[i / 2].all;
+        char text[256];
+
+        snprintf(text, sizeof(text), "dataset_name: rows.jsonl\nbf16: false\nuse_peft: %s\n%s\n", adapter ? "true" : "false",
+                 row.config);
+        workplace_write(*state, "r.yaml", text, strlen(text));
+        row.config = NULL;
+        row.options = "{w}/r.yaml";
+        row.head = adapter ? rows[i / 2].adapter : row.head;
+        check_row(*state, &row);
+    }
+}
+
 /* A forward pass needs no loss scale. */
 static void fp16_weights_are_evaluated_as_they_are(void **state)
 {
@@ -174,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_named_and_what_is_left_out),
+        cmocka_unit_test(trls_dtype_counts_where_autocast_is_off),
         cmocka_unit_test(fp16_weights_are_evaluated_as_they_are),
         cmocka_unit_test(what_an_update_does_is_no_news_to_a_forward_pass),
         cmocka_unit_test(files_say_where_config_json_does_not),
