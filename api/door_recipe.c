@@ -56,6 +56,13 @@ const char *strata_recipe_words(const char *key)
     return key != NULL ? st_recipe_words(key) : NULL;
 }
 
+const char *strata_recipe_key_of(const struct strata_recipe *recipe, const char *to)
+{
+    const struct st_recipe_value *value = to != NULL ? st_recipe_value_of(recipe, to) : NULL;
+
+    return value != NULL ? value->from : NULL;
+}
+
 const char *strata_recipe_deepspeed(const struct strata_recipe *recipe)
 {
     return recipe != NULL ? st_recipe_deepspeed(recipe) : NULL;

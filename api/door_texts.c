@@ -55,12 +55,12 @@ static strata_status take_date(struct st_date *out, const char *text)
 }
 
 /* What is left out, or cannot be learnt from the file, is said. */
-static void note(const struct st_tokenize_report *r, uint32_t seq)
+static void note(const struct st_tokenize_report *r, const struct st_tokenize_opts *how)
 {
     st_tokenize_note(r);
     if (r->truncated > 0)
-        st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise --seq-len",
-               (unsigned long long)r->truncated, seq);
+        st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise %s",
+               (unsigned long long)r->truncated, how->seq_len, how->as_trl ? "max_length (--seq-len)" : "--seq-len");
     st_tokenize_note_dropped(r);
 }
 
@@ -78,7 +78,7 @@ static strata_status write_tokens(const struct st_tokenize_opts *how, bool *date
     (void)malloc_trim(0); /* what tables and rows took is given back before the run has its memory */
     *dated = report.dated;
     if (st == STRATA_OK)
-        note(&report, how->seq_len);
+        note(&report, how);
     return st;
 }
 

@@ -16,6 +16,7 @@
 #include "core/system/clock.h"
 #include "core/system/watchdog.h"
 #include "core/trace/stats.h"
+#include "strata/recipe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -59,15 +60,23 @@ static strata_status check_out(const struct train *t)
     return STRATA_OK;
 }
 
-/* Trainer's step would have no more than all of them. */
-static void note_few_rows(const struct train *t, uint64_t count, uint64_t sequences)
+/* Steps of --max-steps are whole.  A trainer's end with the epoch, the last one smaller, or left out. */
+static void note_whole_steps(const struct train *t, uint64_t count, uint64_t sequences)
 {
+    const char *key = strata_recipe_key_of(t->args->recipe, "--max-steps");
+    const bool trainers = key != NULL && strcmp(key, "max_steps") == 0;
+
     if (count < sequences && speaks(t))
         st_log(ST_LOG_NOTICE,
                "the data has %" PRIu64 " %s and a step takes %" PRIu64
                ": each goes on with the next epoch's, and Trainer's would end "
                "with the epoch, as with --epochs",
                count, count == 1 ? "sequence" : "sequences", sequences);
+    else if (trainers && count % sequences != 0 && t->steps > count / sequences && speaks(t))
+        st_log(ST_LOG_NOTICE,
+               "max_steps: the data has %" PRIu64 " sequences and a step %" PRIu64
+               ": one goes on with the next epoch's, and none does there",
+               count, sequences);
 }
 
 /* As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
@@ -78,7 +87,7 @@ static strata_status count_steps(struct train *t)
 
     t->steps = t->args->max_steps;
     if (t->args->epochs == 0) {
-        note_few_rows(t, strata_data_count(t->data), sequences);
+        note_whole_steps(t, strata_data_count(t->data), sequences);
         return STRATA_OK;
     }
     t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;

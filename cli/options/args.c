@@ -205,6 +205,17 @@ static void overrides_first(struct cli_list *list, uint32_t from)
         }
 }
 
+/* The adapter of the command line has settings of its own, which stand in place of the file's. */
+static strata_status replace_adapter(struct cli_args *args)
+{
+    const char *key = strata_recipe_key_of(args->recipe, "strata.lora");
+
+    if (key != NULL)
+        st_log(ST_LOG_NOTICE, "%s: %s: --adapter %s has settings of its own, and those here are not used",
+               args->recipe_file != NULL ? args->recipe_file : "command line", key, args->adapter);
+    return cli_override_push(args, "strata.lora", "null");
+}
+
 /* Options of the file that the command line does not give. */
 static strata_status recipe_options(struct cli_args *args, const struct cursor *c)
 {
@@ -212,8 +223,8 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     const char *name, *value;
     strata_status st = STRATA_OK;
 
-    if (is_on_line(args, c, "adapter")) /* which has settings of its own */
-        st = cli_override_push(args, "strata.lora", "null");
+    if (is_on_line(args, c, "adapter"))
+        st = replace_adapter(args);
     for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
         const struct cli_option *o = cli_option_find(args->command == CLI_CMD_CHECK ? CLI_CMD_TRAIN : args->command, name);
 

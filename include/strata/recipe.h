@@ -74,6 +74,15 @@ STRATA_API bool strata_recipe_option(const struct strata_recipe *recipe, uint32_
 /** Problem `index`, from 0, of its keys and values, with file and line, borrowed until it is closed; NULL: there is none. */
 STRATA_API const char *strata_recipe_problem(const struct strata_recipe *recipe, uint32_t index);
 
+/**
+ * The key that asks for something, borrowed until the recipe is closed; it may be one that the file leaves out.
+ *
+ * @param to  an option with its dashes ("--max-steps"), or a path of the configuration ("strata.lora")
+ *
+ * @return NULL: nothing asks for it, or an argument is NULL
+ */
+STRATA_API const char *strata_recipe_key_of(const struct strata_recipe *recipe, const char *to);
+
 /** DeepSpeed's file that the recipe names, borrowed until it is closed; NULL: none. */
 STRATA_API const char *strata_recipe_deepspeed(const struct strata_recipe *recipe);
 

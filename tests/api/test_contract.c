@@ -46,6 +46,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_recipe_open(&recipe, NULL, false), "file is NULL");
     assert_false(strata_recipe_option(NULL, 0, &text, &text));
     assert_null(strata_recipe_deepspeed(NULL));
+    assert_null(strata_recipe_key_of(NULL, "--model"));
     assert_null(strata_recipe_problem(NULL, 0));
     assert_refused(strata_recipe_open_words(NULL, "a.yaml", NULL, 0, false), "recipe is NULL");
     assert_refused(strata_recipe_open_words(&recipe, NULL, NULL, 1, false), "words is NULL");

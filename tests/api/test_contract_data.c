@@ -216,6 +216,9 @@ static void a_recipe_is_options_and_a_configuration(void **state)
     (void)state;
     assert_ok(strata_recipe_open(&recipe, "tests/golden/recipes/full_prompt.yaml", false));
     assert_null(strata_recipe_deepspeed(recipe));
+    assert_null(strata_recipe_key_of(recipe, NULL));
+    assert_null(strata_recipe_key_of(recipe, "--nonesuch"));
+    assert_non_null(strata_recipe_key_of(recipe, "--model"));
     for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++) {
         model = model || (strcmp(name, "model") == 0 && strcmp(value, "tests/golden/recipes/tiny") == 0);
         flag = flag || (strcmp(name, "train-on-prompt") == 0 && value == NULL);

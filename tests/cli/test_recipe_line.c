@@ -176,6 +176,46 @@ static void epochs_end_with_a_checkpoint_and_an_evaluation(void **state)
     program_free(&p);
 }
 
+/* Once, in one line of standard error, wherever it is wrapped. */
+static void assert_one_line(const struct program *p, const char *part)
+{
+    const char *first = strstr(p->err, part);
+
+    if (first == NULL || strstr(first + 1, part) != NULL)
+        fail_msg("not once: %s\n%s", part, p->err);
+}
+
+/* Trainer's epochs end with a short step, also where max_steps counts: here steps are whole, which is said where it is so. */
+static void steps_that_cross_epochs_are_told(void **state)
+{
+    static const struct {
+        const char *words;
+        bool told;
+    } rows[] = {
+        {"max_steps=6 per_device_train_batch_size=3", true}, /* 18 of 16 rows */
+        {"max_steps=3 per_device_train_batch_size=1 gradient_accumulation_steps=7", true},
+        {"max_steps=5 per_device_train_batch_size=3", false}, /* within the first epoch */
+        {"max_steps=5 per_device_train_batch_size=4", false},
+        {"num_train_epochs=1 per_device_train_batch_size=3", false},
+    };
+    const struct workplace *w = *state;
+
+    put(w, "r.yaml", "model_name_or_path: tests/golden/chat/llama\ndataset_name: rows.jsonl\nmax_length: 64\nuse_peft: true\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        char line[512];
+
+        snprintf(line, sizeof(line), "train {w}/r.yaml %s --machine {w}/machine.json --quiet --overwrite --out {w}/crossed",
+                 rows[i].words);
+        workplace_run_ok(w, &p, line);
+        if (rows[i].told)
+            assert_one_line(&p, "max_steps: the data has 16 sequences and a step ");
+        else
+            assert_null(strstr(p.err, "max_steps: "));
+        program_free(&p);
+    }
+}
+
 /* The adapter of the line is trained on with its own settings, not with the file's. */
 static void an_adapter_of_the_line_has_its_own_settings(void **state)
 {
@@ -189,6 +229,8 @@ static void an_adapter_of_the_line_has_its_own_settings(void **state)
     program_free(&p);
     put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 4\nlora_target: v_proj\n");
     workplace_run_ok(w, &p, TRAIN "--adapter {w}/two --out {w}/on");
+    assert_one_line(&p, "r.yaml: finetuning_type: --adapter ");
+    assert_one_line(&p, "two has settings of its own, and those here are not used");
     program_free(&p);
     settings = workplace_read(w, "on/adapter_config.json", &bytes);
     assert_non_null(strstr(settings, "\"r\":2"));
@@ -283,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_line_stands_in_its_place),
         cmocka_unit_test(evaluations_are_the_files),
+        cmocka_unit_test(steps_that_cross_epochs_are_told),
         cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
         cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
         cmocka_unit_test(epochs_end_with_a_checkpoint_and_an_evaluation),
