@@ -1,8 +1,7 @@
 /* api/door_plan.c - strata/plan.h: plans for a machine, and plans again when its rates are known. */
 #include "api/handles.h"
+#include "api/plan_case.h"
 #include "api/plan_machine.h"
-#include "api/plan_report.h"
-#include "api/predict.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

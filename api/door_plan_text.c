@@ -1,6 +1,6 @@
 /* door_plan_text.c - strata/plan.h: a plan as people read it, and as JSON. */
+#include "advise/plan_report.h"
 #include "api/handles.h"
-#include "api/plan_report.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 

@@ -2,7 +2,7 @@
  *
  * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
  * alone. */
-#include "api/predict.h"
+#include "advise/predict.h"
 #include "api/question_internal.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,5 +1,6 @@
 /* cli/commands/cmd_eval.c - computes a model's loss on token files with the planner and engine of training, forward only. */
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/run.h"

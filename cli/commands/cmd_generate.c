@@ -1,5 +1,6 @@
 /* cli/commands/cmd_generate.c - continues a prompt, or a conversation message by message, with the engine of training. */
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/chat.h"
 #include "cli/commands/commands.h"

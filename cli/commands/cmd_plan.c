@@ -1,7 +1,8 @@
 /* cli/commands/cmd_plan.c - prints the plan of a run without running it. */
+#include "advise/plan_report.h"
+#include "advise/predict.h"
 #include "api/handles.h"
-#include "api/plan_report.h"
-#include "api/predict.h"
+#include "api/plan_case.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/commands/plan_question.h"

@@ -3,8 +3,9 @@
  * Nothing is created on disk, tokens and metrics included, before the plan is known to fit.  The first signal ends the run after
  * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once.  Memory that
  * runs out (core/system/watchdog.h) ends it as a first signal does. */
+#include "advise/plan_report.h"
 #include "api/handles.h"
-#include "api/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_internal.h"

@@ -1,6 +1,7 @@
 /* cli/commands/plan_picture.c - see plan_picture.h. */
 #include "cli/commands/plan_picture.h"
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/options/output.h"
 
 strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_args *args)

@@ -1,7 +1,8 @@
 /* cli/commands/plan_question.c - see plan_question.h. */
 #include "cli/commands/plan_question.h"
-#include "api/plan_report.h"
-#include "api/predict.h"
+#include "advise/plan_report.h"
+#include "advise/predict.h"
+#include "api/plan_case.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"

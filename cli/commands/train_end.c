@@ -1,6 +1,7 @@
 /* cli/commands/train_end.c - the end of `strata train`, however it came: digests and model, summary, trace, the exit code. */
+#include "advise/plan_report.h"
 #include "api/handles.h"
-#include "api/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_internal.h"

@@ -1,7 +1,7 @@
 /* cli/report/endurance.c - see endurance.h. */
 #include "cli/report/endurance.h"
+#include "advise/predict.h"
 #include "api/handles.h"
-#include "api/predict.h"
 #include "cli/report/plan_predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"

@@ -1,7 +1,8 @@
 /* cli/report/metrics.c - the column table and the loops over it. */
 #include "cli/report/metrics.h"
+#include "advise/plan_report.h"
 #include "api/handles.h"
-#include "api/plan_report.h"
+#include "api/plan_case.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
 #include "core/base/error.h"

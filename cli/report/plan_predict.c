@@ -1,7 +1,7 @@
 /* cli/report/plan_predict.c - predicts a plan's other schedules, and machines with one more of something. */
 #include "cli/report/plan_predict.h"
-#include "api/plan_report.h"
-#include "api/predict.h"
+#include "advise/plan_report.h"
+#include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/size.h"

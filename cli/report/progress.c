@@ -3,7 +3,7 @@
  * Every few steps a line stays, on a terminal and elsewhere; lines about work do not stay on a terminal.  A line holds as much as
  * fits into the terminal's width, the most important first.  The training thread prints steps; any thread may report work. */
 #include "cli/report/progress.h"
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/report/bound_by.h"
 #include "core/base/log.h"

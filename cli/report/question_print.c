@@ -1,6 +1,7 @@
 /* cli/report/question_print.c - see question_print.h. */
 #include "cli/report/question_print.h"
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
+#include "api/plan_case.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 

@@ -1,5 +1,5 @@
 /* cli/report/summary.c - the block at the end of a run: medians, bounds, traffic, stalls, memory. */
-#include "api/plan_report.h"
+#include "advise/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
 #include "cli/report/progress.h"

@@ -1,9 +1,9 @@
-/* api/predict_ranks.c - what a run needs and how long its step takes on 1, 2, 4, ... ranks.
+/* advise/predict_ranks.c - what a run needs and how long its step takes on 1, 2, 4, ... ranks.
  *
  * Each number of ranks is planned anew, for one rank's part of a node.  Every rank keeps its micro-batch and accumulation, so a
  * step has more tokens with more ranks. */
-#include "api/plan_report.h"
-#include "api/predict.h"
+#include "advise/plan_report.h"
+#include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/size.h"

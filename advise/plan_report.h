@@ -1,15 +1,10 @@
-/* api/plan_report.h - a plan printed for people and for programs. */
-#ifndef API_PLAN_REPORT_H
-#define API_PLAN_REPORT_H
+/* advise/plan_report.h - a plan printed for people and for programs. */
+#ifndef ADVISE_PLAN_REPORT_H
+#define ADVISE_PLAN_REPORT_H
 
 #include "advise/case.h"
 #include "core/base/size.h"
 #include "core/json/json.h"
-
-struct strata_plan;
-
-/** What reports are made of. */
-const struct st_case *st_plan_case(const struct strata_plan *plan);
 
 /** Tiers, memory, traffic and decisions; `full` adds where everything is placed and the traffic of every phase. */
 void st_plan_print(const struct st_case *of, bool full, FILE *file);

@@ -1,7 +1,7 @@
-/* api/plan_report.c - prints a plan as text and as JSON. */
-#include "api/plan_report.h"
-#include "api/plan_zero.h"
-#include "api/predict.h"
+/* advise/plan_report.c - prints a plan as text and as JSON. */
+#include "advise/plan_report.h"
+#include "advise/plan_zero.h"
+#include "advise/predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"

@@ -1,6 +1,6 @@
-/* api/plan_zero.h - what ZeRO needs and moves as its authors count it (arXiv:1910.02054), beside a plan's own bytes. */
-#ifndef API_PLAN_ZERO_H
-#define API_PLAN_ZERO_H
+/* advise/plan_zero.h - what ZeRO needs and moves as its authors count it (arXiv:1910.02054), beside a plan's own bytes. */
+#ifndef ADVISE_PLAN_ZERO_H
+#define ADVISE_PLAN_ZERO_H
 
 #include "core/json/json.h"
 #include "offload/plan/plan.h"

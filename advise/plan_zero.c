@@ -1,5 +1,5 @@
-/* api/plan_zero.c - see plan_zero.h. */
-#include "api/plan_zero.h"
+/* advise/plan_zero.c - see plan_zero.h. */
+#include "advise/plan_zero.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 

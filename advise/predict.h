@@ -1,12 +1,10 @@
-/* api/predict.h - predicts the time of a program's step: by the simulator, else by its schedule bound. */
-#ifndef API_PREDICT_H
-#define API_PREDICT_H
+/* advise/predict.h - predicts the time of a program's step: by the simulator, else by its schedule bound. */
+#ifndef ADVISE_PREDICT_H
+#define ADVISE_PREDICT_H
 
 #include "advise/case.h"
 #include "core/json/json.h"
 #include "offload/simulate/simulate.h"
-
-struct strata_plan;
 
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
 
@@ -28,8 +26,6 @@ void st_prediction_print(const struct st_case *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void st_prediction_put(const struct st_case *of, struct st_json_writer *w);
 
-/** Warns where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
-void st_plan_note_memory(const struct strata_plan *of);
 /** The same run on 1, 2, 4, ... 1024 ranks: a table, or an array "scale" in an object that is open.  E_NOMEM. */
 strata_status st_ranks_print(const struct st_case *of, FILE *to);
 strata_status st_ranks_put(const struct st_case *of, struct st_json_writer *w);

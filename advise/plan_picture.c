@@ -1,6 +1,6 @@
-/* api/plan_picture.c - draws a plan: what lies where, and one steady step of its program on the simulated clock. */
-#include "api/plan_report.h"
-#include "api/predict.h"
+/* advise/plan_picture.c - draws a plan: what lies where, and one steady step of its program on the simulated clock. */
+#include "advise/plan_report.h"
+#include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/picture/lanes.h"
 #include "core/picture/tiers.h"

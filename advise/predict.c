@@ -1,6 +1,6 @@
-/* api/predict.c - predicts the time of a program's step and prints it. */
-#include "api/predict.h"
-#include "api/plan_report.h"
+/* advise/predict.c - predicts the time of a program's step and prints it. */
+#include "advise/predict.h"
+#include "advise/plan_report.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
 
