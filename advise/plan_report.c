@@ -404,11 +404,6 @@ void st_bounds_print(const struct st_case *of, FILE *to)
 
 /* --- JSON --- */
 
-static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
-{
-    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
-}
-
 static void put_traffic(struct st_json_writer *w, const char *key, const struct st_traffic *t)
 {
     st_json_object_open(w, key);
@@ -511,8 +506,8 @@ static void put_items(struct st_json_writer *w, const struct st_plan *plan)
 
 static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
 {
-    put_seconds(w, "hardware_bound_seconds", b->hardware);
-    put_seconds(w, "schedule_bound_seconds", b->schedule);
+    st_put_seconds(w, "hardware_bound_seconds", b->hardware);
+    st_put_seconds(w, "schedule_bound_seconds", b->schedule);
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
     st_json_object_open(w, "pass_seconds");
     st_json_put_double(w, "update", b->passes.update);

@@ -25,7 +25,7 @@ void st_predict(struct st_prediction *out, const struct st_program *program, con
     out->seconds = bounds.schedule;
 }
 
-static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+void st_put_seconds(struct st_json_writer *w, const char *key, double seconds)
 {
     st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
 }
@@ -92,7 +92,7 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
     struct st_prediction p;
 
     st_predict(&p, &of->plan->program, &of->figures.machine);
-    put_seconds(w, "predicted_seconds", p.seconds);
+    st_put_seconds(w, "predicted_seconds", p.seconds);
     st_json_put_bool(w, "simulated", p.simulated);
     if (!p.simulated)
         return;

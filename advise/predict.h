@@ -21,6 +21,8 @@ void st_predict(struct st_prediction *out, const struct st_program *program, con
 /** Why a program was not simulated, after st_predict().  Static, or this thread's last error. */
 const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine);
 
+/** Seconds into an object that is open; null where they are not known. */
+void st_put_seconds(struct st_json_writer *w, const char *key, double seconds);
 /** Print the time of a step and what compute waits for. */
 void st_prediction_print(const struct st_case *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */

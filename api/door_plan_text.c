@@ -1,4 +1,5 @@
 /* door_plan_text.c - strata/plan.h: a plan as people read it, and as JSON. */
+#include "advise/plan_parts.h"
 #include "advise/plan_report.h"
 #include "api/handles.h"
 #include "core/base/error.h"
@@ -7,60 +8,117 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void write_text(const struct strata_plan *p, FILE *file)
+/* A text that is kept in *kept, in place of what was there before. */
+struct text {
+    char **kept;
+    size_t bytes;
+    FILE *file; /* NULL: no memory */
+};
+
+static void begin(struct text *t, char **kept)
 {
-    st_plan_print(&p->facts, false, file);
-    if (p->facts.rates_known && st_handle_fits(p))
-        st_bounds_print(&p->facts, file);
+    free(*kept);
+    *kept = NULL;
+    t->kept = kept;
+    t->file = st_fault_refuses("api.plan_text") ? NULL : open_memstream(kept, &t->bytes);
 }
 
-static void write_json(const struct strata_plan *p, FILE *file)
+/* st: of writing it. */
+static strata_status end(struct text *t, strata_status st)
+{
+    const bool whole = t->file != NULL && fclose(t->file) == 0 && *t->kept != NULL;
+
+    if (whole && st == STRATA_OK)
+        return STRATA_OK;
+    free(*t->kept);
+    *t->kept = NULL;
+    return st != STRATA_OK ? st : st_error(STRATA_E_NOMEM, "no memory for the text of a plan");
+}
+
+static void write_text(const struct st_case *of, FILE *file)
+{
+    st_plan_print(of, false, file);
+    if (of->rates_known && st_case_fits(of))
+        st_bounds_print(of, file);
+}
+
+static strata_status write_json(const struct st_case *of, const struct strata_plan_report_opts *o, FILE *file)
 {
     struct st_json_writer w;
+    strata_status st;
 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
-    st_plan_put(&p->facts, &w);
+    st = st_plan_put_parts(of, o->parts, o->steps, &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
+    return st;
 }
 
-/* Writes the text once and keeps it until the plan changes. */
-static strata_status written(const struct strata_plan *p, char **kept, void (*write)(const struct strata_plan *, FILE *))
+/* What is wanted of a report.  E_INVAL. */
+static strata_status take_opts(struct strata_plan_report_opts *o, const struct strata_plan_report_opts *opts)
 {
-    size_t bytes = 0;
-    FILE *memory;
+    const strata_status st = st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_plan_report_opts");
 
-    if (*kept != NULL)
-        return STRATA_OK;
-    memory = st_fault_refuses("api.plan_text") ? NULL : open_memstream(kept, &bytes);
-    if (memory != NULL)
-        write(p, memory);
-    if (memory != NULL && fclose(memory) == 0 && *kept != NULL)
-        return STRATA_OK;
-    free(*kept);
-    *kept = NULL;
-    return st_error(STRATA_E_NOMEM, "no memory for the text of a plan");
+    if (st != STRATA_OK)
+        return st;
+    if (o->parts > STRATA_PLAN_ALL + STRATA_PLAN_BRIEF + STRATA_PLAN_RANKS)
+        return st_error(STRATA_E_INVAL, "strata_plan_report_opts: parts %u has one that there is not", o->parts);
+    if (o->parts == 0)
+        o->parts = STRATA_PLAN_ALL;
+    return STRATA_OK;
 }
 
 strata_status strata_plan_text(struct strata_plan *plan, const char **text)
 {
-    strata_status st;
+    strata_status st = STRATA_OK;
+    struct text t = {0};
 
     if (plan == NULL || text == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "text");
-    if ((st = written(plan, &plan->text, write_text)) == STRATA_OK)
+    if (plan->text == NULL) {
+        begin(&t, &plan->text);
+        if (t.file != NULL)
+            write_text(&plan->facts, t.file);
+        st = end(&t, STRATA_OK);
+    }
+    if (st == STRATA_OK)
         *text = plan->text;
     return st;
 }
 
-strata_status strata_plan_json(struct strata_plan *plan, const char **json)
+strata_status strata_plan_print(struct strata_plan *plan, const struct strata_plan_report_opts *opts, FILE *file)
 {
+    struct strata_plan_report_opts o;
+    fenv_t floats;
+    strata_status st;
+
+    if (plan == NULL || file == NULL)
+        return st_error_missing(__func__, plan == NULL ? "plan" : "file");
+    if ((st = take_opts(&o, opts)) != STRATA_OK)
+        return st;
+    st_floats_plain(&floats);
+    st = st_plan_print_parts(&plan->facts, o.parts, o.steps, file);
+    st_floats_restore(&floats);
+    return st;
+}
+
+strata_status strata_plan_json(struct strata_plan *plan, const struct strata_plan_report_opts *opts, const char **json)
+{
+    struct strata_plan_report_opts o;
+    struct text t = {0};
+    fenv_t floats;
     strata_status st;
 
     if (plan == NULL || json == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "json");
-    if ((st = written(plan, &plan->json, write_json)) == STRATA_OK)
+    if ((st = take_opts(&o, opts)) != STRATA_OK)
+        return st;
+    st_floats_plain(&floats);
+    begin(&t, &plan->json);
+    st = end(&t, t.file != NULL ? write_json(&plan->facts, &o, t.file) : STRATA_OK);
+    st_floats_restore(&floats);
+    if (st == STRATA_OK)
         *json = plan->json;
     return st;
 }

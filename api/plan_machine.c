@@ -1,7 +1,7 @@
 /* api/plan_machine.c - what a plan takes of its machine: capacities within the configuration's budgets, a rank's part, and rates.
  */
 #include "api/plan_machine.h"
-#include "api/predict.h"
+#include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

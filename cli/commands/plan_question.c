@@ -260,7 +260,7 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
 
     take_length(&asked, args, tokens);
     if (answer->plan != NULL)
-        cli_endurance_planned(&asked.endurance, answer->plan, (uint64_t)asked.steps);
+        st_endurance_planned(&asked.endurance, st_plan_case(answer->plan), (uint64_t)asked.steps);
     if (args->json) {
         st_json_begin(&w, stdout);
         cli_question_put(&asked, &w);

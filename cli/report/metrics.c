@@ -1,10 +1,10 @@
 /* cli/report/metrics.c - the column table and the loops over it. */
 #include "cli/report/metrics.h"
+#include "advise/endurance.h"
 #include "advise/plan_report.h"
 #include "api/handles.h"
 #include "api/plan_case.h"
 #include "cli/report/bound_by.h"
-#include "cli/report/endurance.h"
 #include "core/base/error.h"
 #include "core/trace/stats.h"
 
@@ -341,7 +341,7 @@ static void put_bound_holds(struct st_json_writer *w, struct cli_medians *median
 
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
-    struct cli_endurance endurance;
+    struct st_endurance endurance;
 
     st_json_object_open(w, NULL);
     st_json_object_open(w, "summary");
@@ -349,8 +349,8 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     put_pressure(w, medians, &summary->pressure);
     put_bound_holds(w, medians);
     put_bound_by(w, medians, &summary->pressure);
-    cli_endurance_counted(&endurance, medians, summary->write_bytes, summary->seconds);
-    cli_endurance_put(&endurance, w);
+    st_endurance_counted(&endurance, cli_medians_get(medians, CLI_WRITE), summary->write_bytes, summary->seconds);
+    st_endurance_put(&endurance, w);
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);
     st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);
@@ -440,7 +440,7 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     const struct strata_plan *p = engine->plan;
     const struct strata_model *m = p->model;
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
-    struct cli_endurance endurance;
+    struct st_endurance endurance;
 
     (void)!strata_engine_get_info(engine, &info);
     st_json_object_open(w, NULL);
@@ -454,8 +454,8 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     put_config(w, &m->config);
     st_json_object_open(w, "plan");
     st_plan_put(st_plan_case(p), w);
-    cli_endurance_planned(&endurance, p, max_steps);
-    cli_endurance_put(&endurance, w);
+    st_endurance_planned(&endurance, st_plan_case(p), max_steps);
+    st_endurance_put(&endurance, w);
     st_json_object_close(w);
     st_json_object_open(w, "machine");
     st_machine_put_fields(&p->facts.machine, w);

@@ -385,7 +385,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
         put_settings(&a->tried[a->lowest], w);
         st_json_object_close(w);
     }
-    cli_endurance_put(&asked->endurance, w);
+    st_endurance_put(&asked->endurance, w);
     st_json_array_open(w, "tried");
     for (uint32_t i = 0; i < a->tried_count; i++) {
         st_json_object_open(w, NULL);

@@ -2,8 +2,8 @@
 #ifndef CLI_REPORT_QUESTION_PRINT_H
 #define CLI_REPORT_QUESTION_PRINT_H
 
+#include "advise/endurance.h"
 #include "api/question.h"
-#include "cli/report/endurance.h"
 #include "core/json/json.h"
 #include <stdio.h>
 
@@ -12,7 +12,7 @@ struct cli_asked {
     const struct st_answer *answer;
     double tokens; /* of the run; 0: not said */
     double steps;  /* of the run; 0: as many as its tokens take */
-    struct cli_endurance endurance;
+    struct st_endurance endurance;
     const char *written; /* the configuration's file; NULL: none */
 };
 

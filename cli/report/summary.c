@@ -1,7 +1,7 @@
 /* cli/report/summary.c - the block at the end of a run: medians, bounds, traffic, stalls, memory. */
+#include "advise/endurance.h"
 #include "advise/plan_report.h"
 #include "cli/report/bound_by.h"
-#include "cli/report/endurance.h"
 #include "cli/report/progress.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -163,7 +163,7 @@ static void print_length(FILE *file, const struct cli_medians *m, double seconds
 void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
-    struct cli_endurance endurance;
+    struct st_endurance endurance;
     FILE *file;
     char peak[24], planned[24];
 
@@ -179,8 +179,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     print_medians(file, m);
     print_bounds(file, figures, m);
     print_traffic(file, figures, m);
-    cli_endurance_counted(&endurance, m, summary->write_bytes, summary->seconds);
-    cli_endurance_print(&endurance, "nvme writes   ", file);
+    st_endurance_counted(&endurance, cli_medians_get(m, CLI_WRITE), summary->write_bytes, summary->seconds);
+    st_endurance_print(&endurance, "nvme writes   ", file);
     print_stalls(file, m);
     print_bound_by(file, m, &summary->pressure);
     st_print(file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),

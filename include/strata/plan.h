@@ -9,6 +9,8 @@
 #include "strata/model.h"
 #include "strata/status.h"
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -80,9 +82,47 @@ STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, st
  */
 STRATA_API strata_status strata_plan_text(struct strata_plan *plan, const char **text);
 
-/** The plan for programs: the JSON object that `strata plan --json` prints (docs/json.md), without the keys that the program
- *  adds: `schedules`, `one_more` and `written`.  As strata_plan_text(). */
-STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const char **json);
+/** What of a plan is told, added up.  Of one that does not fit only what it needs, its machine and other numbers of ranks. */
+enum strata_plan_part {
+    STRATA_PLAN_BRIEF = 1,      /**< tiers, bytes of a step, decisions */
+    STRATA_PLAN_FULL = 2,       /**< the same, with what lies where and the bytes of each phase; as JSON there is no difference */
+    STRATA_PLAN_MACHINE = 4,    /**< its parts, where they were named */
+    STRATA_PLAN_PREDICTED = 8,  /**< the shortest step, and the one that is simulated; as JSON a part of the above */
+    STRATA_PLAN_WRITTEN = 16,   /**< bytes that wear out drives */
+    STRATA_PLAN_SCHEDULES = 32, /**< other schedules, side by side */
+    STRATA_PLAN_ONE_MORE = 64,  /**< what one more of each would change */
+    STRATA_PLAN_RANKS = 128,    /**< the same on 1, 2, 4, ... 1024 ranks */
+    STRATA_PLAN_ALL = 255 - STRATA_PLAN_BRIEF - STRATA_PLAN_RANKS
+};
+
+struct strata_plan_report_opts {
+    size_t opts_size; /**< sizeof(struct strata_plan_report_opts), set by the caller */
+    unsigned parts;   /**< of enum strata_plan_part; 0: STRATA_PLAN_ALL */
+    uint64_t steps;   /**< of the run, which write to its drives; 0: nobody knows */
+};
+#define STRATA_PLAN_REPORT_OPTS_INIT STRATA_INIT(strata_plan_report_opts, opts_size)
+
+/**
+ * Print the plan for people: all of it is what `strata plan` prints.  Lines are as wide as `file` is, if that is a terminal.
+ *
+ * @param opts  NULL: the defaults
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or there is no such part
+ *         STRATA_E_NOMEM
+ *
+ * Cost    schedules, one more of each, and ranks are plans of their own.
+ */
+STRATA_API strata_status strata_plan_print(struct strata_plan *plan, const struct strata_plan_report_opts *opts, FILE *file);
+
+/**
+ * The plan for programs: the line of JSON that `strata plan --json` prints (docs/json.md).
+ *
+ * @param json  out, borrowed until the plan is asked for it again, is measured or destroyed, or has an engine
+ *
+ * As strata_plan_print().
+ */
+STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const struct strata_plan_report_opts *opts,
+                                          const char **json);
 
 /** Destroy; NULL is fine. */
 STRATA_API void strata_plan_destroy(struct strata_plan *plan);

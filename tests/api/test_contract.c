@@ -79,7 +79,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_plan_measure(NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
     assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
-    assert_refused(strata_plan_json(NULL, &text), "plan is NULL");
+    assert_refused(strata_plan_json(NULL, NULL, &text), "plan is NULL");
     assert_refused(strata_engine_create(&engine, NULL, NULL), "plan is NULL");
     assert_refused(strata_engine_load(NULL), "engine is NULL");
     assert_refused(strata_engine_set_lr(NULL, 1), "engine is NULL");
@@ -244,6 +244,8 @@ static void a_check_of_an_export_says_what_opening_it_does(void **state)
 /* The same with the handle there, and the rest not. */
 static void no_argument_is_left_out(void **state)
 {
+    const struct strata_plan_report_opts no_part = {.opts_size = sizeof(no_part), .parts = 256};
+    const char *json;
     struct run r = {0};
     int32_t ids[4 * RUN_SEQ] = {0};
     const char *paths[1] = {NULL};
@@ -294,7 +296,9 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_plan_make(NULL, r.model, NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
     assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
-    assert_refused(strata_plan_json(r.plan, NULL), "json is NULL");
+    assert_refused(strata_plan_json(r.plan, NULL, NULL), "json is NULL");
+    assert_refused(strata_plan_json(r.plan, &no_part, &json), "parts 256 has one that there is not");
+    assert_refused(strata_plan_print(r.plan, NULL, NULL), "file is NULL");
     assert_refused(strata_engine_create(NULL, r.plan, NULL), "engine is NULL");
     assert_refused(strata_engine_step(r.engine, NULL, ids, NULL, NULL), "tokens is NULL");
     assert_refused(strata_engine_step(r.engine, ids, NULL, NULL, NULL), "targets is NULL");
@@ -379,6 +383,8 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
 {
     struct run fits = {0}, lacks = {.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 1000000}}"};
     struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
+    static const char *const whole[] = {"\"written\":", "\"judge\":", "\"schedules\":", "\"one_more\":"};
+    struct strata_plan_report_opts brief = STRATA_PLAN_REPORT_OPTS_INIT;
     const char *text, *again, *json;
 
     (void)state;
@@ -398,6 +404,13 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
     assert_true(needs.schedule_bound_seconds >= needs.hardware_bound_seconds && needs.hardware_bound_seconds > 0);
     assert_ok(strata_plan_text(fits.plan, &text));
     assert_non_null(strstr(text, "shortest step"));
+    brief.parts = STRATA_PLAN_BRIEF;
+    assert_ok(strata_plan_json(fits.plan, NULL, &json));
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
+        assert_non_null(strstr(json, whole[i]));
+    assert_ok(strata_plan_json(fits.plan, &brief, &json));
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
+        assert_null(strstr(json, whole[i]));
 
     assert_ok(run_open(&lacks, NULL));
     assert_status(strata_plan_make(&lacks.plan, lacks.model, NULL), STRATA_E_NOFIT, "a device of a megabyte");
@@ -406,7 +419,7 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
     assert_true(!needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] > 1000000);
     assert_ok(strata_plan_text(lacks.plan, &text));
     assert_non_null(strstr(text, "lacking"));
-    assert_ok(strata_plan_json(lacks.plan, &json));
+    assert_ok(strata_plan_json(lacks.plan, NULL, &json));
     assert_non_null(strstr(json, "\"fits\":false"));
     assert_refused(strata_plan_measure(lacks.plan), "does not fit");
     assert_refused(strata_engine_create(&lacks.engine, lacks.plan, NULL), "does not fit");
@@ -430,7 +443,7 @@ static void a_plan_for_more_memory_than_there_is_does_not_fit(void **state)
     assert_non_null(r.plan);
     assert_ok(strata_plan_get_info(r.plan, &needs));
     assert_true(!needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] <= needs.capacity_bytes[STRATA_TIER_DEVICE]);
-    assert_ok(strata_plan_json(r.plan, &json));
+    assert_ok(strata_plan_json(r.plan, NULL, &json));
     assert_non_null(strstr(json, "\"fits\":false"));
     assert_refused(strata_plan_measure(r.plan), "does not fit");
     assert_refused(strata_engine_create(&r.engine, r.plan, NULL), "does not fit");

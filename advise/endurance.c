@@ -1,8 +1,6 @@
-/* cli/report/endurance.c - see endurance.h. */
-#include "cli/report/endurance.h"
+/* advise/endurance.c - see endurance.h. */
+#include "advise/endurance.h"
 #include "advise/predict.h"
-#include "api/handles.h"
-#include "cli/report/plan_predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 
@@ -22,35 +20,33 @@ static double saves(const struct st_config *config, uint64_t steps)
     return (double)(config->save_every > 0 ? (steps - 1) / config->save_every + 1 : 1);
 }
 
-void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps)
+void st_endurance_planned(struct st_endurance *out, const struct st_case *of, uint64_t steps)
 {
-    const struct st_plan *plan = of->facts.plan;
-    const struct st_config *config = &of->model->config;
-    const double step = written(&of->facts.figures, ST_PHASE_BODY), save = (double)of->facts.figures.save_bytes;
+    const struct st_plan *plan = of->plan;
+    const struct st_config *config = of->config;
+    const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
     const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
     struct st_prediction p = {0};
     double seconds;
 
-    st_predict(&p, &plan->program, &of->facts.machine);
+    st_predict(&p, &plan->program, &of->machine);
     seconds = p.seconds +
               (config->save_every > 0 && isfinite(p.save_adds_seconds) ? p.save_adds_seconds / (double)config->save_every : 0);
-    *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
-                                  .run_bytes = (double)NAN,
-                                  .day_bytes = p.seconds > 0 ? paced / seconds * SECONDS_PER_DAY : (double)NAN};
-    if (max_steps == 0)
+    *out = (struct st_endurance){.step_bytes = (uint64_t)step,
+                                 .run_bytes = (double)NAN,
+                                 .day_bytes = p.seconds > 0 ? paced / seconds * SECONDS_PER_DAY : (double)NAN};
+    if (steps == 0)
         return;
-    out->run_bytes = step * (double)max_steps + save * saves(config, max_steps);
+    out->run_bytes = step * (double)steps + save * saves(config, steps);
     if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing; the final flush makes up for it */
-        out->run_bytes += written(&of->facts.figures, ST_PHASE_PROLOGUE) + written(&of->facts.figures, ST_PHASE_EPILOGUE) - step;
+        out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }
 
-void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, uint64_t bytes, double seconds)
+void st_endurance_counted(struct st_endurance *out, double step_bytes, uint64_t bytes, double seconds)
 {
-    const double step = cli_medians_get(m, CLI_WRITE);
-
-    *out = (struct cli_endurance){.step_bytes = step > 0 ? (uint64_t)step : 0,
-                                  .run_bytes = (double)bytes,
-                                  .day_bytes = seconds > 0 ? (double)bytes / seconds * SECONDS_PER_DAY : (double)NAN};
+    *out = (struct st_endurance){.step_bytes = step_bytes > 0 ? (uint64_t)step_bytes : 0,
+                                 .run_bytes = (double)bytes,
+                                 .day_bytes = seconds > 0 ? (double)bytes / seconds * SECONDS_PER_DAY : (double)NAN};
 }
 
 /* A run of very many steps writes more than a whole number of bytes can say. */
@@ -62,7 +58,7 @@ static const char *bytes_text(char buf[24], double bytes)
     return buf;
 }
 
-void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file)
+void st_endurance_print(const struct st_endurance *e, const char *label, FILE *file)
 {
     char text[24];
 
@@ -76,7 +72,7 @@ void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE 
     st_print_text(file, "; a drive's data sheet says how much it endures (TBW, DWPD)\n");
 }
 
-void cli_endurance_put(const struct cli_endurance *e, struct st_json_writer *w)
+void st_endurance_put(const struct st_endurance *e, struct st_json_writer *w)
 {
     st_json_object_open(w, "written");
     st_json_put_u64(w, "step", e->step_bytes);
