@@ -76,7 +76,8 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
     if (value == NULL && (c->at == c->argc || is_option(c->argv[c->at])))
         return st_error(STRATA_E_INVAL, "--%s needs a value: %s", name, o->value);
     st = cli_value_take(args, o, value != NULL ? value : c->argv[c->at++]);
-    while (st == STRATA_OK && o->kind == VALUE_LIST && value == NULL && c->at < c->argc && c->argv[c->at][0] != '-')
+    while (st == STRATA_OK && o->kind == VALUE_LIST && value == NULL && c->at < c->argc && c->argv[c->at][0] != '-' &&
+           !cli_words_says_key(args, c->argv[c->at]))
         st = cli_value_take(args, o, c->argv[c->at++]);
     return st;
 }
@@ -275,7 +276,7 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
                         args->positional.items[0]);
     if (file == NULL && !args->is_a_run)
         return cli_words_refuse(args);
-    if ((st = cli_words_of(args, file != NULL ? 1 : 0)) != STRATA_OK)
+    if ((st = cli_words_of(args, file != NULL ? 1 : 0)) != STRATA_OK || (st = cli_words_add_schedule(args)) != STRATA_OK)
         return st;
     st = strata_recipe_open_words(&args->recipe, file, args->words.items, args->words.count, args->allow_unknown);
     if (st != STRATA_OK)

@@ -325,6 +325,8 @@ static const struct cli_option options[] = {
     ELSEWHERE("leave it out: strata train trains", "do-train", "stage"),
     ELSEWHERE("leave it out: answers alone are trained, but for --train-on-prompt", "assistant-only-loss", "completion-only-loss"),
     ELSEWHERE("use --layout packed", "packing", "neat-packing", "sample-packing"),
+    ELSEWHERE("use --set strata.lr_scheduler.min_lr=X", "lr-scheduler-kwargs"),
+    ELSEWHERE("use --set strata.quantization=nf4, with --lora FILE.json", "load-in-4bit"),
     ELSEWHERE("use --epochs N", "num-epochs"),
     ELSEWHERE("use --val-size X", "val-set-size"),
     ELSEWHERE("leave it out: strata has its own kernels", "attn-implementation"),

@@ -3,6 +3,7 @@
 #include "cli/options/args_values.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/system/file.h"
 #include "strata/recipe.h"
 
 #include <stdio.h>
@@ -76,6 +77,35 @@ bool cli_words_has(const struct cli_args *args, const char *word)
 static bool is_word(const char *text)
 {
     return text[0] != '=' && text[strspn(text, KEY_SIGNS)] == '=';
+}
+
+bool cli_words_says_key(const struct cli_args *args, const char *text)
+{
+    char key[CLI_WORD_MAX];
+    bool there = false;
+
+    if ((args->command & TAKERS) == 0 || !is_word(text))
+        return false;
+    snprintf(key, sizeof(key), "%.*s", (int)strcspn(text, "="), text);
+    return strata_recipe_has_key(NULL, key) && st_file_find(&there, text) == STRATA_OK && !there;
+}
+
+strata_status cli_words_add_schedule(struct cli_args *args)
+{
+    static const char path[] = "strata.lr_scheduler.type=";
+    const char *type = NULL;
+    char *text = NULL;
+
+    for (uint32_t i = 0; i < args->overrides.count; i++)
+        if (strncmp(args->overrides.items[i], path, strlen(path)) == 0)
+            type = args->overrides.items[i] + strlen(path);
+    for (uint32_t i = 0; i < args->words.count && type != NULL; i++)
+        if (strstr(args->words.items[i], "lr_scheduler_kwargs") != NULL) {
+            if (asprintf(&text, "--lr_scheduler_type=%s", type) < 0)
+                text = NULL;
+            return push(args, text);
+        }
+    return STRATA_OK;
 }
 
 strata_status cli_words_of(struct cli_args *args, uint32_t first)

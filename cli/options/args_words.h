@@ -16,6 +16,10 @@ bool cli_words_want(const struct cli_args *args, const struct cli_option *o, con
 strata_status cli_words_take(struct cli_args *args, const char *word, const char *name, const char *value);
 /** Whether an option at `word` was kept so. */
 bool cli_words_has(const struct cli_args *args, const char *word);
+/** Whether a word behind a list of names is "key=value" of a trainer's, and no file of that name. */
+bool cli_words_says_key(const struct cli_args *args, const char *text);
+/** Beside lr_scheduler_kwargs the option --lr_scheduler_type is a word, too: they belong to it. */
+strata_status cli_words_add_schedule(struct cli_args *args);
 /** Keep each "key=value" from word `first` on, and leave the others. */
 strata_status cli_words_of(struct cli_args *args, uint32_t first);
 /** What is wrong with an option that was kept, where there is no trainer's file. */

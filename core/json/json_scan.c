@@ -395,6 +395,8 @@ static bool scan_hjson_value(struct scan *s)
 {
     if (at_text(s, "Infinity") || at_text(s, "-Infinity"))
         return scan_infinity(s);
+    if (at_text(s, "NaN"))
+        return fail(s, "NaN is no number: give one");
     if (at_text(s, "'''"))
         return fail(s, "Hjson's texts of several lines are not read: put it in double quotes");
     if (at_char(s, '\''))

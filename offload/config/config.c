@@ -162,6 +162,8 @@ static strata_status resolve_all(struct st_config *config, struct st_config_sour
 
     if (src == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
+    src->overrides = opts->overrides;
+    src->override_count = opts->override_count;
     if (in->root != NULL)
         st_source_take_file(src, in->root, file_read(in));
     in->root = NULL;

@@ -232,6 +232,15 @@ static void resolve_scaling(struct st_config_source *src, struct st_config *conf
                                         config->scaling.initial_power));
 }
 
+/* A launcher's variable against what a file or the command line says has been told, with both places. */
+static bool differs_by_variable(struct st_config_source *src)
+{
+    const bool f16 = st_source_state(src, "fp16.enabled")->origin == ST_ORIGIN_ENVIRONMENT;
+    const bool bf16 = st_source_state(src, "bf16.enabled")->origin == ST_ORIGIN_ENVIRONMENT;
+
+    return f16 != bf16;
+}
+
 /* bf16 if everything is "auto" or there is no file.  A file that names no precision casts nothing, as in DeepSpeed. */
 static void resolve_precision(struct st_config_source *src, struct st_config *config)
 {
@@ -240,7 +249,9 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
     const bool ours = !src->has_file || st_source_is_auto(src, "bf16.enabled") ||
                       (st_source_is_auto(src, "fp16.enabled") && !st_source_given(src, "bf16.enabled"));
 
-    if (f16 && bf16) {
+    if (f16 && bf16 && differs_by_variable(src)) {
+        config->dtype = STRATA_F16;
+    } else if (f16 && bf16) {
         st_source_reject(src, "bf16.enabled", "fp16.enabled is true too: set one of them to false");
     } else if (f16) {
         config->dtype = STRATA_F16;

@@ -470,6 +470,17 @@ static void tell_difference(struct st_config_source *src, const struct strata_re
                       file ? ", or write \"auto\" there" : "");
 }
 
+/* The command line says it, which counts over all files. */
+static bool is_overridden(const struct st_config_source *src, const char *path)
+{
+    const size_t length = strlen(path);
+
+    for (uint32_t i = 0; i < src->override_count; i++)
+        if (strncmp(src->overrides[i], path, length) == 0 && src->overrides[i][length] == '=')
+            return true;
+    return false;
+}
+
 static void take_recipe_value(struct st_config_source *src, const struct strata_recipe *from, const struct st_recipe_value *value,
                               enum st_config_origin origin)
 {
@@ -496,6 +507,8 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
     whole_text(src, there, src->fields[st_field_index(field)].node);
     whole_text(src, here, node);
     if (src->failed || st_text_same(there, here))
+        return;
+    if (!value->over && origin == ST_ORIGIN_FILE && is_overridden(src, field->path))
         return;
     if (!value->over) {
         tell_difference(src, from, value, here, there);

@@ -37,6 +37,8 @@ struct st_config_source {
     struct st_list problems;       /* const char * */
     const char *file;              /* the name of DeepSpeed's, for people; NULL: there is none */
     bool has_file;                 /* a key that is left out means DeepSpeed's default */
+    const char *const *overrides;  /* [override_count] "path=value" of the command line */
+    uint32_t override_count;
     bool has_length;               /* a trainer's file says how long the run is */
     bool allow_unknown;
     bool failed; /* out of memory */

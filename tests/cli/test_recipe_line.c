@@ -275,6 +275,13 @@ static void its_words_count_over_its_file(void **state)
         {"num_train_epochs=1 max_steps=null bf16=true", NULL},
         {"--warmup_ratio 0.1 --bf16 true", NULL},
         {"--logging_strategy steps --plot_loss", NULL},
+        {"--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs {\"min_lr\":1e-6}", NULL},
+        {"--lr_scheduler_kwargs {\"min_lr\":1e-6}", "belongs to lr_scheduler_type cosine_with_min_lr"},
+        {"--bf16 True --packing false", NULL},
+        {"--data {w}/rows.jsonl model_name_or_path=nowhere/to", "error: --model nowhere/to"}, /* no file behind --data */
+        {"learning_rate=1e-3 --config {w}/rate.json", "command line: learning_rate asks for optimizer.params.lr"},
+        {"learning_rate=1e-3 --config {w}/rate.json --lr 1e-5", NULL}, /* which says it for both */
+        {"learning_rate=1e-3 --config {w}/rate.json --set optimizer.params.lr=1e-5", NULL},
         {"learning_rat=1e-5", "learning_rat (command line): no key of LLaMA-Factory; the nearest is learning_rate"},
         {"learning_rate=fast", "learning_rate (command line): "},
         {"cutoff_len=[1", "command line: cutoff_len:"},
@@ -290,6 +297,7 @@ static void its_words_count_over_its_file(void **state)
     const struct workplace *w = *state;
 
     put(w, "r.yaml", FULL);
+    put(w, "rate.json", "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}}");
     put(w, "four.json", "{\"train_micro_batch_size_per_gpu\": 4}");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char command[512];

@@ -199,7 +199,7 @@ static void test_bad_hjson(void **state)
         {"{\"a\":\n}", "t:2:1: a value is missing"},
         {"{\"a\": text\n}", "t:1:7: unknown word"},
         {"{\"a\": AdamW\n}", "t:1:7: Hjson's texts without quotes are not read: put it in double quotes"},
-        {"{\"a\": NaN\n}", "t:1:7: Hjson's texts without quotes are not read"},
+        {"{\"a\": NaN\n}", "t:1:7: NaN is no number: give one"},
         {"{\"a\": '''x'''}", "t:1:7: Hjson's texts of several lines are not read"},
         {"{\"a\": 'x\n'}", "t:1:9: string not closed on its line"},
         {"{\"a\": 01}", "t:1:7: a number must not start with 0"},

@@ -130,6 +130,7 @@ static void files_and_overrides_must_agree(void **state)
     expect_refused(&(struct launched){.file = "{\"bf16\": {\"enabled\": true}, \"train_batch_size\": 1}",
                                       .variables = {"ACCELERATE_MIXED_PRECISION=fp16"}},
                    "ACCELERATE_MIXED_PRECISION asks for bf16.enabled = false, and it is true in /");
+    assert_null(strstr(strata_last_error(), "more")); /* no file has fp16 beside it */
     expect_refused(&(struct launched){.override = "zero_optimization.stage=1", .variables = {DS, PLUGIN "ZERO_STAGE=3"}},
                    "environment: " PLUGIN "ZERO_STAGE asks for zero_optimization.stage = 3, and it is 1 on the command line");
 }
