@@ -76,7 +76,7 @@ static const struct st_field output_rows[] = {
     {.path = "save_steps", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (--save, strata.save_every)"},
     ST_RECIPE_OFF("save_epochs", REAL, NULL, "checkpoints come by steps: save_steps N, or --save-every with a part of the run"),
     ST_RECIPE_ASKED("save_ckpt_as_hf", NULL, ANY, "strata export makes a model of a checkpoint"),
-    {.path = "save_total_limit", .type = ST_FIELD_INT, .min = 1, .max = ST_CONFIG_KEEP_MAX, .to = "strata.keep", .help = "checkpoints that stay; left out: 2"},
+    {.path = "save_total_limit", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .help = ST_TRAINER_LIMIT_HELP "left out: 2, while all stay there, which a notice says at each start"},
     {.path = "resume_from_checkpoint", .type = ST_FIELD_TEXT, .to = "--resume", .help = "auto: from the newest; a directory"},
     {.path = "logging_steps", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .fallback = "1", .help = "steps from line to line (steps_per_print)"},
 };
@@ -208,6 +208,22 @@ static void resolve_data(struct strata_recipe *r)
         put_sets(r, st_recipe_beside(r, path));
 }
 
+/* DeepSpeed's file: there fp16 that is off, beside bf16 that nothing says, is no mixed precision. */
+static bool turns_fp16_off(struct strata_recipe *r)
+{
+    const st_json *section, *enabled;
+    st_json *root = NULL;
+    bool off = false;
+
+    if (st_source_parse_file(&root, st_recipe_beside(r, st_recipe_text(r, DIST "config_file"))) == STRATA_E_NOMEM)
+        r->src->failed = true;
+    section = root != NULL && st_json_type(root) == ST_JSON_OBJECT ? st_json_get(root, "fp16") : NULL;
+    enabled = section != NULL && st_json_type(section) == ST_JSON_OBJECT ? st_json_get(section, "enabled") : NULL;
+    off = enabled != NULL && st_json_type(enabled) == ST_JSON_BOOL && !st_json_bool(enabled);
+    st_json_free(root);
+    return off;
+}
+
 /* There bf16 is what fsdp2 computes in; without it weights that are trained are fp32, and an adapter's keep their dtype. */
 static void resolve_precision(struct strata_recipe *r, bool adapter)
 {
@@ -216,8 +232,12 @@ static void resolve_precision(struct strata_recipe *r, bool adapter)
     if (fsdp && (bf16 || !adapter)) {
         st_recipe_put(r, "bf16", "bf16.enabled", bf16 ? "true" : "false");
     } else if (st_trainer_is(r, DIST "name", "deepspeed")) {
-        st_recipe_put_unless(r, "bf16", "bf16.enabled", "bf16.enabled", "true");
-        st_recipe_note(r, "bf16", "not used: DeepSpeed's file says it, and its auto is true, as there");
+        const bool off = turns_fp16_off(r);
+
+        st_recipe_put_unless(r, "bf16", "bf16.enabled", "bf16.enabled", off ? "false" : "true");
+        st_recipe_note(r, "bf16",
+                       off ? "not used: DeepSpeed's file says it, and with fp16.enabled false its auto is false, as there"
+                           : "not used: DeepSpeed's file says it, and its auto is true, as there");
     } else if (!adapter) {
         st_recipe_put(r, "bf16", "bf16.enabled", "false");
         st_recipe_announce(r, "bf16", "not used, as there: without dist_config full training is in fp32");
@@ -258,6 +278,7 @@ static void resolve(struct strata_recipe *r)
         st_recipe_announce(r, "num_train_epochs", "an epoch's last step has what is left, and there it is dropped");
     if (st_recipe_given(r, "save_steps"))
         st_trainer_put_save(r, "save_steps");
+    st_trainer_resolve_limit(r, st_recipe_given(r, "save_steps") ? "save_steps" : NULL);
     if (st_recipe_given(r, "save_steps"))
         st_trainer_put_steps(r, "save_steps", "--save-every", "strata.save_every");
     st_recipe_put_unless(r, "logging_steps", "steps_per_print", "steps_per_print", "%.0f", st_recipe_number(r, "logging_steps"));

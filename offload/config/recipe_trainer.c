@@ -112,8 +112,7 @@ void st_trainer_put_save(struct strata_recipe *r, const char *key)
     st_recipe_put(r, key, "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
 }
 
-/* How many stay: `key` asks for checkpoints; NULL: none does. */
-static void resolve_limit(struct strata_recipe *r, const char *key)
+void st_trainer_resolve_limit(struct strata_recipe *r, const char *key)
 {
     const double limit = st_recipe_number(r, "save_total_limit");
 
@@ -138,7 +137,7 @@ static void resolve_saves(struct strata_recipe *r)
         st_recipe_idle(r, "save_steps", epochs ? "not used: save_strategy is epoch" : "not used: save_strategy is no");
     if (saves)
         st_trainer_put_save(r, key);
-    resolve_limit(r, saves ? key : NULL);
+    st_trainer_resolve_limit(r, saves ? key : NULL);
     if (!saves)
         return;
     if (epochs)

@@ -16,6 +16,7 @@ enum { ST_OPTIM_ADAMW, ST_OPTIM_ADAMW_8BIT, ST_OPTIM_SGD, ST_OPTIM_ADAGRAD, ST_O
 #define METRICS    "progress is on standard output, metrics go to --metrics FILE.jsonl, and to tensorboard as DeepSpeed's file says"
 #define EVALUATION "of evaluation: strata eval, or val_size and eval_strategy here"
 #define SHUFFLED   "sequences are shuffled, each epoch in an order of its own that seed determines"
+#define ST_TRAINER_LIMIT_HELP "strata.keep: checkpoints that stay, at most 22, as room for each is reserved at the start; "
 #define LAUNCH     "the launcher says which ranks there are: docs/ranks.md"
 #define COUNT_MAX  9007199254740992.0 /* 2^53 */
 
@@ -49,6 +50,8 @@ const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_
 void st_trainer_resolve_length(struct strata_recipe *r);
 /** --save: beside the output.  @param key  what asks for checkpoints */
 void st_trainer_put_save(struct strata_recipe *r, const char *key);
+/** strata.keep: how many stay.  @param key  what asks for checkpoints; NULL: nothing does */
+void st_trainer_resolve_limit(struct strata_recipe *r, const char *key);
 /** How often: so many steps, or below 1 a part of the run, which the option takes. */
 void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path);
 /** Output, length, optimizer, schedule, FSDP and DeepSpeed's file.

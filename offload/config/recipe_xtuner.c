@@ -13,6 +13,7 @@
 #define PRECISION "XTuner trains in bf16" /* whatever DeepSpeed's file says */
 #define RESUMES   "a run that goes on takes all that its checkpoint holds: set it to true, or begin anew with load_from"
 #define SCHEDULE  "strata.lr_scheduler."
+#define SAVES     "no training argument of XTuner's: --save DIR --save-every N says it here"
 #define PACKS     "conversations are packed whole, the longest first"
 
 static const struct st_choice function_choices[] = {
@@ -89,6 +90,9 @@ static const struct st_field argument_rows[] = {
     ST_RECIPE_OFF("load_dataset", BOOL, "true", RESUMES),
     ST_RECIPE_OFF("load_scheduler", BOOL, "true", RESUMES),
     ST_RECIPE_NOTICE("load_model", "async_checkpoint", ANY, "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
+    ST_RECIPE_OFF("seed", INT, NULL, "no training argument of XTuner's: --seed N says it here"),
+    ST_RECIPE_OFF("save_interval", INT, NULL, SAVES),
+    ST_RECIPE_OFF("checkpoint_interval", INT, "-1", SAVES),
     ST_RECIPE_OFF("float8_config", ANY, NULL, "this version has bf16 and fp16"),
 };
 

@@ -434,6 +434,8 @@ static void version_1_keys_become_options(void **state)
         {"max_steps: 10", "--max-steps", "10"},
         {"", "--seed", "42"},
         {"output_dir: o/\nsave_steps: 5", "--save", "o.checkpoints"},
+        {"save_total_limit: 3", "strata.keep", "3"},
+        {"save_steps: 5", "strata.keep", NULL},
         {"resume_from_checkpoint: auto", "--resume", "auto"},
         {"", "steps_per_print", "1"},
         {"", "train_micro_batch_size_per_gpu", "1"},
@@ -474,6 +476,7 @@ static void version_1_keys_become_options(void **state)
         {"quant_config: {name: bnb, quantization_bit: 4}", "weights of 4 bits are frozen"},
         {"model_class: cls", "model_class: cls: this version trains language models"},
         {"max_grad_norm: 0", "max_grad_norm: 0 is out of range"},
+        {"save_total_limit: 30", "save_total_limit: 30: room for each is reserved at the start, for 22 at most"},
         {"save_epochs: 0.5", "save_epochs: checkpoints come by steps"},
         {"micro_batch_sise: 1", "micro_batch_sise: no key of LLaMA-Factory's version 1; the nearest is micro_batch_size"},
     };
@@ -483,6 +486,34 @@ static void version_1_keys_become_options(void **state)
     expect_problems(&st_recipe_llama_factory_v1, V1, bad, sizeof(bad) / sizeof(bad[0]));
     expect_problems(&st_recipe_llama_factory_v1, "peft_config: {name: lora}\n",
                     &(struct bad_row){"train_dataset: org/name", "r.yaml:2: train_dataset: must be a YAML file"}, 1);
+}
+
+/* DeepSpeed's file says the precision; where bf16 is left out there, fp16 that is off means none. */
+static void version_1_has_deepspeeds_precision(void **state)
+{
+    static const struct {
+        const char *file, *bf16;
+    } rows[] = {
+        {"{\"train_batch_size\": 1}", "true"},
+        {"{\"fp16\": {\"enabled\": \"auto\"}}", "true"},
+        {"{\"fp16\": {\"enabled\": false}}", "false"},
+        {"{\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": \"auto\"}}", "false"},
+        {"{\"fp16\": 3}", "true"},
+        {"[]", "true"},
+    };
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct strata_recipe *r = NULL;
+
+        scratch_put("ds.json", rows[i].file);
+        scratch_put("r.yaml", "model: m\ntrain_dataset: sets.yaml\ndist_config: {name: deepspeed, config_file: ds.json}\n");
+        assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_OK);
+        assert_string_equal(asked(r, "bf16.enabled"), rows[i].bf16);
+        st_recipe_close(r);
+    }
+    scratch_close();
 }
 
 static void problems_name_line_and_key(void **state)
@@ -568,6 +599,8 @@ static void problems_name_line_and_key(void **state)
         {"model_name_or_path: ''", "r.yaml:2: model_name_or_path: must not be empty"},
     };
     static const struct bad_row xtuner[] = {
+        {"seed: 3", "seed: no training argument of XTuner's: --seed N says it here"},
+        {"save_interval: 500", "save_interval: no training argument of XTuner's: --save DIR --save-every N"},
         {"dataset: ''", "r.yaml:2: dataset: must not be empty"},
         {"work_dir: ''", "r.yaml:2: work_dir: must not be empty"},
         {"dataset: data.py", "r.yaml:2: dataset: a Python file is a program, and none is run"},
@@ -972,6 +1005,7 @@ int main(void)
         cmocka_unit_test(trls_keys),
         cmocka_unit_test(a_split_of_trls_is_a_file),
         cmocka_unit_test(version_1_keys_become_options),
+        cmocka_unit_test(version_1_has_deepspeeds_precision),
         cmocka_unit_test(the_other_trainers_keys),
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),
