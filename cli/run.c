@@ -170,7 +170,8 @@ static strata_status check_text_options(const struct cli_args *args)
     return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files", name);
 }
 
-static strata_status check_kinds(const struct cli_run *r, const char *const *paths, uint32_t count, uint32_t datasets)
+static strata_status check_kinds(const struct cli_run *r, const char *option, const char *const *paths, uint32_t count,
+                                 uint32_t datasets)
 {
     const uint32_t texts = count_texts(paths, count);
 
@@ -181,7 +182,7 @@ static strata_status check_kinds(const struct cli_run *r, const char *const *pat
 
         if (pipe || strcmp(paths[i], "-") == 0)
             return st_error(STRATA_E_INVAL,
-                            "--data %s%s is read by one process, and there are %u: make a token file with strata tokens",
+                            "%s %s%s is read by one process, and there are %u: make a token file with strata tokens", option,
                             paths[i], pipe ? ", a pipe," : "", r->ranks.who.ranks);
     }
     return check_text_options(r->args);
@@ -225,7 +226,7 @@ strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, s
 {
     const struct cli_args *args = r->args;
     const uint32_t texts = count_texts(args->data.items, args->data.count) + args->datasets.count;
-    const strata_status st = check_kinds(r, args->data.items, args->data.count, args->datasets.count);
+    const strata_status st = check_kinds(r, "--data", args->data.items, args->data.count, args->datasets.count);
 
     if (st != STRATA_OK)
         return st;
@@ -240,7 +241,7 @@ strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **da
 
     if (r->args->eval_datasets.count > 0)
         return open_texts(r, data, NULL, NULL, 0, true);
-    if ((st = check_kinds(r, path, 1, 0)) != STRATA_OK)
+    if ((st = check_kinds(r, "--eval-data", path, 1, 0)) != STRATA_OK)
         return st;
     return cli_run_is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }

@@ -119,6 +119,8 @@ static void a_warning_names_its_rank(void **state)
 static void a_pipe_is_one_processs(void **state)
 {
     static const char *const rows[][2] = {
+        {"{w}/good.bin --eval-data {w}/text.txt", "--eval-data "},
+        {"{w}/good.bin --eval-data {w}/text.txt", "/text.txt, a pipe, is read by one process, and there are 2: make a "},
         {"-", "--data - is read by one process, and there are 2: make a token file"},
         {"{w}/text.txt", "/text.txt, a pipe, is read by one process, and there are 2: make a "}};
     const struct workplace *w = *state;

@@ -1,9 +1,9 @@
-/* fuzz_rows.c - any bytes as a file of rows, read as every format, and as dataset_info.json: no crash; a row is a conversation, a
- * text or is left out; counting finds as many rows as reading. */
+/* fuzz_rows.c - any bytes as a file of rows, read as every format, as dataset_info.json and as the YAML of version 1's sets: no
+ * crash; a row is a conversation, a text or is left out; counting finds as many rows as reading. */
+#include "tests/fuzz/fuzz.h"
 #include "text/data/rows/dataset_info.h"
 #include "text/data/rows/row_columns.h"
 #include "text/data/rows/row_reader.h"
-#include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +87,25 @@ static void read_json(const char *path)
     check(unlink(json) == 0 && rmdir(dir) == 0);
 }
 
+/* The same as data sets of LLaMA-Factory's version 1, whose file is YAML by its name. */
+static void read_sets(const char *path)
+{
+    char dir[] = "/tmp/fuzz_sets_XXXXXX", yaml[64];
+    struct st_dataset dataset;
+    strata_status st;
+
+    check(mkdtemp(dir) != NULL);
+    snprintf(yaml, sizeof(yaml), "%s/sets.yaml", dir);
+    check(symlink(path, yaml) == 0);
+    st = st_dataset_open(&dataset, yaml, "a");
+    check(st == STRATA_OK || st == STRATA_E_INPUT);
+    check((dataset.info != NULL) == (st == STRATA_OK) && (dataset.path[0] != '\0') == (st == STRATA_OK));
+    if (st == STRATA_OK)
+        read_rows(path, &dataset.shape);
+    st_dataset_close(&dataset);
+    check(unlink(yaml) == 0 && rmdir(dir) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const int fd = memfd_create("rows", 0);
@@ -99,6 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     named = st_dataset_open(&dataset, path, "a") == STRATA_OK;
     read_rows(path, named ? &dataset.shape : NULL);
     read_json(path);
+    read_sets(path);
     if (named)
         st_dataset_close(&dataset);
     close(fd);

@@ -571,6 +571,26 @@ static void version_1_data_sets(void **state)
     scratch_close();
 }
 
+/* It would be read by each rank. */
+static void a_pipe_is_no_data_set(void **state)
+{
+    static const char *const files[][2] = {
+        {"dataset_info.json", "{\"d\": {\"file_name\": \"rows.jsonl\"}}"},
+        {"sets.yaml", "d: {path: rows.jsonl, source: local, converter: alpaca}\n"},
+    };
+    struct st_dataset d;
+
+    (void)state;
+    scratch_open();
+    assert_int_equal(mkfifo(scratch_path("rows.jsonl"), 0600), 0);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        scratch_put(files[i][0], files[i][1]);
+        assert_int_equal(st_dataset_open(&d, scratch_path(files[i][0]), "d"), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), "rows.jsonl is a pipe, which can be read once: make a file of it"));
+    }
+    scratch_close();
+}
+
 /* Keys that mean something else than rows of text on this machine, each by its name. */
 static void dataset_info_refuses_other_kinds(void **state)
 {
@@ -652,6 +672,7 @@ int main(void)
         cmocka_unit_test(bad_rows_end_with_their_line),
         cmocka_unit_test(many_bad_lines_are_read_twice),
         cmocka_unit_test(shapes_are_llama_factorys),
+        cmocka_unit_test(a_pipe_is_no_data_set),
         cmocka_unit_test(dataset_info_refuses_other_kinds),
         cmocka_unit_test(dataset_info_names_columns_and_tags),
         cmocka_unit_test(version_1_data_sets),

@@ -262,6 +262,17 @@ static strata_status read_entry_v1(struct st_dataset *out, const struct entry *e
     return read_path_v1(out, e);
 }
 
+/* Each rank, and strata check, would read it. */
+static strata_status refuse_pipe(const struct st_dataset *set, const struct entry *e, const char *key)
+{
+    char what[ST_PATH_MAX + 96];
+
+    if (!st_file_is_pipe(set->path))
+        return STRATA_OK;
+    snprintf(what, sizeof(what), "%s is a pipe, which can be read once: make a file of it, or give it by --data", set->path);
+    return wrong(e, key, what);
+}
+
 strata_status st_dataset_open(struct st_dataset *out, const char *path, const char *name)
 {
     const bool v1 = st_yaml_is_name(path);
@@ -278,6 +289,8 @@ strata_status st_dataset_open(struct st_dataset *out, const char *path, const ch
         st = st_error(STRATA_E_INPUT, "%s: no data set is called \"%s\"", path, name);
     else
         st = v1 ? read_entry_v1(out, &e) : read_entry(out, &e);
+    if (st == STRATA_OK)
+        st = refuse_pipe(out, &e, v1 ? "path" : "file_name");
     if (st != STRATA_OK)
         st_dataset_close(out);
     return st;
