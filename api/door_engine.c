@@ -303,8 +303,9 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;                       /* a new run has the configuration's schedule, */
-    engine->cached = 0;                           /* and a sequence without tokens */
+    engine->lr_set = false; /* a new run has the configuration's schedule, */
+    engine->cached = 0;     /* and a sequence without tokens */
+    engine->forwards++;
     if (!st_engine_adopted(engine->run.engine)) { /* what the run before had open of its checkpoint */
         st_resume_volumes_free(engine->run.resumed, engine->run.engine);
         engine->run.resumed = NULL;
@@ -479,8 +480,10 @@ strata_status strata_engine_forward(struct strata_engine *engine, const int32_t 
     if (st != STRATA_OK)
         return st;
     st = check_forward(engine, tokens, count, position, logits);
-    if (st == STRATA_OK)
+    if (st == STRATA_OK) {
         st = st_engine_forward(engine->run.engine, tokens, count, position, logits);
+        engine->forwards++;
+    }
     if (st == STRATA_OK)
         engine->cached = position + count; /* what came from there on is forgotten */
     st_handle_leave(engine);

@@ -124,7 +124,8 @@ struct strata_engine {
     bool loaded;
     bool lr_set; /* the caller's learning rate counts, not the schedule's */
     double lr;
-    uint32_t cached; /* tokens that the sequence of strata_engine_forward() has */
+    uint32_t cached;   /* tokens that the sequence of strata_engine_forward() has */
+    uint64_t forwards; /* its calls, and loads: what has changed the sequence */
 };
 
 struct strata_data {

@@ -71,8 +71,8 @@ static void take_ends(struct cli_generation *g, const struct strata_chat *chat)
                info.vocab, g->args->model, g->run.shape.vocab);
     if (chat == NULL)
         return;
-    cli_generation_ends_at(g, info.eos);
-    cli_generation_ends_at(g, strata_chat_end(chat));
+    (void)!strata_sampling_end_at(&g->sampling, g->run.model, info.eos);
+    (void)!strata_sampling_end_at(&g->sampling, g->run.model, strata_chat_end(chat));
 }
 
 /* What several processes are asked to continue must be the same. */
@@ -159,8 +159,6 @@ static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt
     st = strata_plan_make(&g->run.plan, g->run.model, g->run.machine);
     if (g->run.plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(st_plan_case(g->run.plan), false, stderr);
-    if (st == STRATA_OK)
-        st = cli_generation_create(g);
     if (st == STRATA_OK && !args->json && !args->quiet && g->prints == CLI_PRINTS_IDS)
         st_log(ST_LOG_NOTICE, "token ids on standard output, as in --prompt-tokens");
     return st;
@@ -188,6 +186,8 @@ static strata_status run(struct cli_generation *g, struct cli_prompt *prompt, st
 
     if (st == STRATA_OK)
         st = cli_run_start(&g->run);
+    if (st == STRATA_OK)
+        st = cli_generation_open(g);
     if (st != STRATA_OK)
         return st;
     return *chat != NULL ? cli_chat_talk(*chat, g, prompt->text) : continue_prompt(g, prompt);
@@ -206,7 +206,6 @@ int cmd_generate(const struct cli_args *args)
         g.args = args = cli_ranks_args(&g.run.ranks, args);
     if (st == STRATA_OK)
         st = cli_run_configure(&g.run, args, &g.progress);
-    g.asked = args->max_tokens != 0 ? (uint32_t)args->max_tokens : args->chat ? UINT32_MAX : STRATA_MAX_TOKENS_DEFAULT;
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
     if (st == STRATA_OK && !args->quiet)
         cli_ranks_print(&g.run.ranks, stderr);
@@ -219,6 +218,6 @@ int cmd_generate(const struct cli_args *args)
     strata_chat_close(chat);
     cli_generation_fini(&g);
     if (st == STRATA_E_CANCELLED)
-        return 128 + (g.ended_by != 0 ? g.ended_by : cli_signals_pending());
+        return 128 + (g.now.stopped != 0 ? g.now.stopped : cli_signals_pending());
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

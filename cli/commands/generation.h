@@ -7,8 +7,7 @@
 
 #include "cli/run.h"
 #include "core/base/print.h"
-#include "model/decoder/sampler.h"
-#include "model/hf/generation.h"
+#include "strata/generate.h"
 #include "strata/tokenizer.h"
 
 /* What tokens are printed as. */
@@ -20,20 +19,11 @@ struct cli_generation {
     struct cli_progress progress;
     struct strata_tokenizer *tokenizer; /* NULL: bytes, or ids */
     enum cli_prints prints;
-    struct st_generation settings; /* from the model's files, overridden by the command line */
-    int ended_by;                  /* the signal that ended an answer, of any rank; 0: none */
-    uint32_t asked;                /* new tokens of an answer at most; UINT32_MAX: as many as there is room for */
+    struct strata_sampling sampling; /* from the model's files, overridden by the command line */
 
-    float *logits;   /* [vocab] f32 */
-    int32_t *tokens; /* [run.shape.cache_tokens] the prompt and what followed it */
-    uint32_t count;  /* of them */
-    uint32_t seen;   /* the first ones, which the model's cache has */
-
-    /* the answer: tokens[prompt_count .. count) */
-    struct st_sampler *sampler;
-    uint32_t prompt_count, cached_count; /* of the prompt; of these the cache had before */
-    bool ended;                          /* the model produced its end token */
-    double prompt_seconds, seconds;      /* of the prompt's forward pass; of everything after it */
+    struct strata_generation *generation;
+    struct strata_generation_info now; /* the prompt and the answer so far; the signal that ended it, of any rank */
+    double prompt_seconds, seconds;    /* of the prompt's forward pass; of everything after it */
 
     /* its text */
     bool shown; /* escape it for a terminal, which must not obey what a model generates; elsewhere bytes stay unchanged */
@@ -48,10 +38,8 @@ struct cli_generation {
 
 /** Read the settings of the model's files; the command line overrides them. */
 strata_status cli_generation_settings(struct cli_generation *g);
-/** One more token that ends an answer; below 0: none. */
-void cli_generation_ends_at(struct cli_generation *g, int32_t token);
-/** Allocate what answers need; the model is open.  E_NOMEM. */
-strata_status cli_generation_create(struct cli_generation *g);
+/** Allocate what answers need; the engine is there.  E_NOMEM. */
+strata_status cli_generation_open(struct cli_generation *g);
 void cli_generation_fini(struct cli_generation *g);
 /** Whether this rank prints. */
 bool cli_generation_speaks(const struct cli_generation *g);
@@ -59,7 +47,6 @@ bool cli_generation_speaks(const struct cli_generation *g);
 /** Continue ids [count], fewer than the cache has room for, and print what comes as it comes.
  *  E_CANCELLED: a signal asked; what was made by then is the answer. */
 strata_status cli_generation_answer(struct cli_generation *g, const int32_t *ids, uint32_t count);
-uint32_t cli_generation_new(const struct cli_generation *g); /* tokens of the answer */
 
 /* generation_text.c */
 /** Create the stream of a tokenizer, and forget the last answer's text. */

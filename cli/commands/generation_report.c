@@ -11,27 +11,24 @@
 /* NaN for a single token, since the first one comes with the prompt's forward pass. */
 static double tokens_per_second(const struct cli_generation *g)
 {
-    const uint32_t count = cli_generation_new(g);
+    const uint32_t count = g->now.new_tokens;
 
     return count > 1 && g->seconds > 0 ? (count - 1) / g->seconds : (double)NAN;
 }
 
-/* True if the cache had no room for all requested tokens. */
-static bool is_cut(const struct cli_generation *g)
-{
-    return !g->ended && g->count == g->run.shape.cache_tokens && cli_generation_new(g) < g->asked;
-}
-
 static const char *stop_reason(const struct cli_generation *g)
 {
-    if (g->ended)
-        return "end";
-    if (is_cut(g))
-        return "context";
-    return cli_generation_new(g) < g->asked ? "signal" : "length";
+    static const char *const reasons[] = {
+        [STRATA_TEXT_GOES_ON] = "signal",
+        [STRATA_TEXT_ENDED] = "end",
+        [STRATA_TEXT_LONG] = "length",
+        [STRATA_TEXT_FULL] = "context",
+    };
+
+    return reasons[g->now.end];
 }
 
-static void put_settings(const struct st_generation *s, struct st_json_writer *w)
+static void put_settings(const struct strata_sampling *s, struct st_json_writer *w)
 {
     st_json_object_open(w, "sampling");
     st_json_put_double(w, "temperature", s->sample ? s->temperature : 0);
@@ -47,15 +44,15 @@ static void print_json(const struct cli_generation *g)
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    st_json_put_u64(&w, "prompt_tokens", g->prompt_count);
-    st_json_put_u64(&w, "cached_tokens", g->cached_count);
+    st_json_put_u64(&w, "prompt_tokens", g->now.prompt_tokens);
+    st_json_put_u64(&w, "cached_tokens", g->now.cached_tokens);
     st_json_array_open(&w, "tokens");
-    for (uint32_t i = g->prompt_count; i < g->count; i++)
-        st_json_put_u64(&w, NULL, (uint64_t)g->tokens[i]);
+    for (uint32_t i = 0; i < g->now.new_tokens; i++)
+        st_json_put_u64(&w, NULL, (uint64_t)g->now.tokens[g->now.prompt_tokens + i]);
     st_json_array_close(&w);
     st_json_put_string(&w, "text", cli_generation_text(g));
     st_json_put_string(&w, "stopped_by", stop_reason(g));
-    put_settings(&g->settings, &w);
+    put_settings(&g->sampling, &w);
     st_json_put_double(&w, "prompt_seconds", g->prompt_seconds);
     st_json_put_double(&w, "seconds", g->seconds);
     st_json_put_double(&w, "tokens_per_second", tokens_per_second(g));
@@ -73,7 +70,7 @@ static void print_json(const struct cli_generation *g)
 }
 
 /* Prints the file that the settings come from, and which ones the command line overrides. */
-static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn, FILE *file)
+static void print_origin(const struct strata_sampling *s, const struct cli_args *args, bool drawn, FILE *file)
 {
     const struct {
         bool shown, given;
@@ -103,7 +100,7 @@ static void print_origin(const struct st_generation *s, const struct cli_args *a
 
 void cli_generation_report_settings(const struct cli_generation *g)
 {
-    const struct st_generation *s = &g->settings;
+    const struct strata_sampling *s = &g->sampling;
     const bool drawn = s->sample && s->temperature > 0;
     FILE *const file = st_wrap_open(stderr);
 
@@ -125,13 +122,13 @@ void cli_generation_report_settings(const struct cli_generation *g)
 
 static void print_figures(const struct cli_generation *g)
 {
-    const uint32_t count = cli_generation_new(g);
+    const uint32_t count = g->now.new_tokens;
     FILE *const file = st_wrap_open(stderr);
     char upload[24], download[24], read[24], write[24];
 
-    st_print(file, "strata: %u %s of prompt", g->prompt_count, g->prompt_count == 1 ? "token" : "tokens");
-    if (g->cached_count > 0)
-        st_print(file, " (%u known)", g->cached_count);
+    st_print(file, "strata: %u %s of prompt", g->now.prompt_tokens, g->now.prompt_tokens == 1 ? "token" : "tokens");
+    if (g->now.cached_tokens > 0)
+        st_print(file, " (%u known)", g->now.cached_tokens);
     st_print(file, " in %.2f s, %u new %s in %.2f s", g->prompt_seconds, count, count == 1 ? "one" : "ones", g->seconds);
     if (!isnan(tokens_per_second(g)))
         st_print(file, " (%.1f tokens/s)", tokens_per_second(g));
@@ -140,7 +137,7 @@ static void print_figures(const struct cli_generation *g)
         st_print(file, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->info.upload_bytes),
                  st_size_text(download, g->info.download_bytes), st_size_text(read, g->info.read_bytes),
                  st_size_text(write, g->info.write_bytes));
-    if (is_cut(g))
+    if (g->now.end == STRATA_TEXT_FULL)
         st_print(file, "strata: stopped after %u %s: the context of %u is full\n", count, count == 1 ? "token" : "tokens",
                  g->run.shape.cache_tokens);
     st_wrap_close(file, stderr);

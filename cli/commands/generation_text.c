@@ -64,7 +64,7 @@ strata_status cli_generation_text_put(struct cli_generation *g, int32_t token)
 
     if (g->prints == CLI_PRINTS_IDS) {
         if (prints(g))
-            st_print(stdout, "%s%d", cli_generation_new(g) > 1 ? "," : "", token);
+            st_print(stdout, "%s%d", g->now.new_tokens > 1 ? "," : "", token);
         return flush(g);
     }
     if (g->prints == CLI_PRINTS_TEXT && (st = strata_stream_push(g->stream, token, &text, &bytes)) != STRATA_OK)

@@ -3,8 +3,8 @@
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/word.h"
-#include "model/decoder/sampler.h"
 #include "offload/config/config.h"
+#include "strata/generate.h"
 #include "strata/recipe.h"
 
 #include <float.h>
@@ -97,12 +97,12 @@ static const struct cli_option options[] = {
     {{"context"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(context), NULL, 2, U32_LARGEST, "N",
      "with --chat: tokens of the whole conversation; default 4096, or what the model has room for"},
     {{"max-tokens"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(max_tokens), NULL, 1, U32_LARGEST, "N", "tokens to generate; default: 128, with --chat as many as there is room for"},
-    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, ST_TEMPERATURE_MOST, "T",
+    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, STRATA_TEMPERATURE_MOST, "T",
      "0: always the likeliest token; 1: as likely as the model says; more: flatter; default: as the model's files say"},
     {{"top-p"}, CLI_CMD_GENERATE, VALUE_REAL, AT(top_p), NULL, 1e-9, 1, "P",
      "only the likeliest tokens whose probabilities make up this together; default: as the model's files say"},
     {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: as the model's files say"},
-    {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, ST_REPETITION_LEAST, ST_REPETITION_MOST, "X",
+    {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, STRATA_REPETITION_LEAST, STRATA_REPETITION_MOST, "X",
      "makes tokens that are already in the text less likely; 1: no change; default: as the model's files say"},
     HEADING("Steps and rates"),
     {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},

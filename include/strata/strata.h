@@ -38,6 +38,7 @@
 #include "strata/config.h"
 #include "strata/data.h"
 #include "strata/engine.h"
+#include "strata/generate.h"
 #include "strata/io.h"
 #include "strata/log.h"
 #include "strata/machine.h"

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SAMPLE_STREAM UINT64_C(0x73616d706c65) /* distinct from the streams of the initial weights and of the data's order */
 
@@ -33,13 +34,13 @@ strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const s
 
     if (vocab == 0 || vocab > INT32_MAX)
         return st_error(STRATA_E_INVAL, "sampler: a vocabulary of %u tokens", vocab);
-    if (!(opts->temperature >= 0 && opts->temperature <= ST_TEMPERATURE_MOST))
-        return st_error(STRATA_E_INVAL, "sampler: the temperature is %g: 0 to %g", opts->temperature, ST_TEMPERATURE_MOST);
+    if (!(opts->temperature >= 0 && opts->temperature <= STRATA_TEMPERATURE_MOST))
+        return st_error(STRATA_E_INVAL, "sampler: the temperature is %g: 0 to %g", opts->temperature, STRATA_TEMPERATURE_MOST);
     if (!(opts->top_p > 0 && opts->top_p <= 1))
         return st_error(STRATA_E_INVAL, "sampler: top-p is %g: more than 0, at most 1", opts->top_p);
-    if (!(opts->repetition_penalty >= ST_REPETITION_LEAST && opts->repetition_penalty <= ST_REPETITION_MOST))
+    if (!(opts->repetition_penalty >= STRATA_REPETITION_LEAST && opts->repetition_penalty <= STRATA_REPETITION_MOST))
         return st_error(STRATA_E_INVAL, "sampler: the repetition penalty is %g: %g to %g", opts->repetition_penalty,
-                        ST_REPETITION_LEAST, ST_REPETITION_MOST);
+                        STRATA_REPETITION_LEAST, STRATA_REPETITION_MOST);
     s = calloc(1, sizeof(*s) + vocab * sizeof(s->candidates[0]));
     if (s == NULL || (s->seen = calloc(vocab, sizeof(*s->seen))) == NULL ||
         (s->logits = malloc(vocab * sizeof(*s->logits))) == NULL) {
@@ -59,6 +60,11 @@ void st_sampler_destroy(struct st_sampler *s)
     free(s->seen);
     free(s->logits);
     free(s);
+}
+
+void st_sampler_forget(struct st_sampler *s)
+{
+    memset(s->seen, 0, s->vocab * sizeof(*s->seen));
 }
 
 void st_sampler_see(struct st_sampler *s, int32_t token)

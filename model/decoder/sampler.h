@@ -6,13 +6,8 @@
 #ifndef MODEL_DECODER_SAMPLER_H
 #define MODEL_DECODER_SAMPLER_H
 
-#include "strata/status.h"
+#include "strata/generate.h"
 #include <stdint.h>
-
-/* Beyond these limits the text does not change any more, or logits leave the range of fp32. */
-#define ST_TEMPERATURE_MOST 1e6
-#define ST_REPETITION_LEAST 1e-6
-#define ST_REPETITION_MOST  1e6
 
 struct st_sampler_opts {
     double temperature;        /* logits are divided by it; 0: the largest logit wins; at most 1e6 */
@@ -29,6 +24,8 @@ struct st_sampler;
 strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const struct st_sampler_opts *opts);
 void st_sampler_destroy(struct st_sampler *s); /* NULL is fine */
 
+/** Begin another text: no token is seen yet. */
+void st_sampler_forget(struct st_sampler *s);
 /** Record a token of the prompt or a generated one, which is now part of the text. */
 void st_sampler_see(struct st_sampler *s, int32_t token);
 /** Choose the token for `logits` [vocab] f32 at position `index` of the text (its random number depends on seed and index alone).

@@ -154,9 +154,9 @@ static strata_status read_number(const st_json *root, const struct number *numbe
 
 static strata_status read_sampling(struct st_generation *g, const st_json *root, const char *where)
 {
-    static const struct number temperature = {"temperature", 0, ST_TEMPERATURE_MOST, 1}, largest_k = {"top_k", 0, UINT32_MAX, 0},
-                               top_p = {"top_p", 0, 1, 1},
-                               penalty = {"repetition_penalty", ST_REPETITION_LEAST, ST_REPETITION_MOST, 1};
+    static const struct number temperature = {"temperature", 0, STRATA_TEMPERATURE_MOST, 1},
+                               largest_k = {"top_k", 0, UINT32_MAX, 0}, top_p = {"top_p", 0, 1, 1},
+                               penalty = {"repetition_penalty", STRATA_REPETITION_LEAST, STRATA_REPETITION_MOST, 1};
     double top_k = TOP_K_DEFAULT;
     strata_status st;
 
