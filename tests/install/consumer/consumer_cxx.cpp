@@ -30,7 +30,7 @@ int main()
 
     model_opts.model = "nano";
     if (strata_config_open(&config, &config_opts) != STRATA_OK || strata_model_open(&model, config, &model_opts) != STRATA_OK ||
-        strata_model_get_info(model, &shape) != STRATA_OK || shape.vocab != 256 || strata_plan_make(&plan, model) != STRATA_OK ||
+        strata_model_get_info(model, &shape) != STRATA_OK || shape.vocab != 256 || strata_plan_make(&plan, model, nullptr) != STRATA_OK ||
         strata_plan_get_info(plan, &needs) != STRATA_OK || !needs.fits)
         return 1;
     strata_plan_destroy(plan);
