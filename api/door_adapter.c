@@ -25,8 +25,8 @@ struct merging {
     struct st_checkpoint_adapter *saved;
     struct st_hf_adapted *tensors;
     struct st_adapter_base base; /* of a checkpoint's adapter, where the caller names none */
-    char files[ST_PATH_MAX];   /* the checkpoint's small files */
-    char cached[ST_PATH_MAX];  /* where the Hugging Face cache has the model that was named so */
+    char files[ST_PATH_MAX];     /* the checkpoint's small files */
+    char cached[ST_PATH_MAX];    /* where the Hugging Face cache has the model that was named so */
     struct st_hf_instead instead;
 };
 
@@ -260,7 +260,7 @@ strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
     struct st_hf_merge how = {.progress = progress, .ctx = &m};
     bool is_directory = false;
     fenv_t floats;
-    strata_status st = st_handle_opts(&m.opts, sizeof(m.opts), sizeof(m.opts), opts, "strata_merge_opts");
+    strata_status st = st_handle_opts(&m.opts, sizeof(m.opts), opts, "strata_merge_opts");
 
     if (opts == NULL || (st == STRATA_OK && (m.opts.adapter == NULL || m.opts.out == NULL)))
         return st_error_missing(__func__, opts == NULL ? "opts" : m.opts.adapter == NULL ? "adapter" : "out");

@@ -97,7 +97,7 @@ strata_status strata_chat_open(struct strata_chat **chat, struct strata_tokenize
 
     if (chat == NULL || tokenizer == NULL)
         return st_error_missing(__func__, chat == NULL ? "chat" : "tokenizer");
-    if ((st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_chat_opts")) != STRATA_OK ||
+    if ((st = st_handle_opts(&o, sizeof(o), opts, "strata_chat_opts")) != STRATA_OK ||
         (st = take_date(&how.date, o.date)) != STRATA_OK)
         return st;
     c = st_fault_refuses("api.chat") ? NULL : calloc(1, sizeof(*c));

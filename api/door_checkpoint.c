@@ -132,7 +132,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.eval_due = m->eval_due;
     i.note = m->note;
     i.kept = count_kept(checkpoint->checkpoint);
-    return st_handle_result(info, offsetof(struct strata_checkpoint_info, eval_due), &i, sizeof(i), "strata_checkpoint_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_checkpoint_info");
 }
 
 void strata_checkpoint_close(struct strata_checkpoint *checkpoint)
@@ -287,7 +287,7 @@ strata_status strata_engine_resume(struct strata_engine *engine, const struct st
                                    const struct strata_resume_opts *opts)
 {
     struct strata_resume_opts o;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_resume_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_resume_opts");
 
     if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON)) != STRATA_OK)
         return st;
@@ -350,7 +350,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
 strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)
 {
     struct strata_save_opts o;
-    strata_status st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_save_opts, eval_due), opts, "strata_save_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_save_opts");
 
     if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
         return st;
@@ -381,10 +381,10 @@ strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struc
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
     s.done = engine->run.checkpointer == NULL;
-    st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved"); /* an invalid size takes no failure away */
+    st = st_handle_result(saved, &s, sizeof(s), "strata_saved"); /* an invalid size takes no failure away */
     if (st == STRATA_OK && engine->run.checkpointer != NULL) {
         asked = st_checkpointer_ask(engine->run.checkpointer, wait, &s);
-        st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
+        st = st_handle_result(saved, &s, sizeof(s), "strata_saved");
     }
     st_handle_leave(engine);
     return st != STRATA_OK ? st : asked;

@@ -26,7 +26,7 @@ _Static_assert(ST_LAUNCH_ADDRESS_MAX == sizeof(((struct strata_comm_opts *)0)->a
 
 static strata_status take_opts(struct strata_comm_opts *o, const struct strata_comm_opts *opts)
 {
-    return st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_comm_opts");
+    return st_handle_opts(o, sizeof(*o), opts, "strata_comm_opts");
 }
 
 static strata_status check_kind(const char *kind)
@@ -65,7 +65,7 @@ strata_status strata_comm_find(struct strata_comm_opts *opts, const char *const 
     o.port = l.port;
     o.mpi = o.mpi || l.mpi;
     o.source = l.source;
-    return st_handle_result(opts, sizeof(o), &o, sizeof(o), "strata_comm_opts");
+    return st_handle_result(opts, &o, sizeof(o), "strata_comm_opts");
 }
 
 const char *strata_comm_variable(uint32_t index)
@@ -305,7 +305,7 @@ strata_status strata_comm_get_info(const struct strata_comm *comm, struct strata
     i.local_ranks = comm->world.local_ranks;
     i.kind = comm->comm != NULL ? comm->comm->ops->name : "none";
     i.source = comm->source;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_comm_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_comm_info");
 }
 
 strata_status strata_comm_gather(struct strata_comm *comm, const void *mine, size_t bytes, void *all, const char *what)

@@ -141,8 +141,7 @@ static strata_status open_any(struct strata_config **config, struct strata_confi
 {
     struct strata_config *c;
     fenv_t floats;
-    strata_status st =
-        st_handle_opts(o, sizeof(*o), offsetof(struct strata_config_opts, steps_later), opts, "strata_config_opts");
+    strata_status st = st_handle_opts(o, sizeof(*o), opts, "strata_config_opts");
 
     if (st != STRATA_OK || (st = check_opts(o)) != STRATA_OK)
         return st;
@@ -227,7 +226,7 @@ strata_status strata_config_get_row(const struct strata_config *config, uint32_t
     r.reason = from->reason;
     r.effect = effect_of(from);
     r.follows = from->follows;
-    return st_handle_result(row, offsetof(struct strata_config_row, effect), &r, sizeof(r), "strata_config_row");
+    return st_handle_result(row, &r, sizeof(r), "strata_config_row");
 }
 
 const char *strata_config_problem(const struct strata_config *config, uint32_t index)

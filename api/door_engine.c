@@ -131,7 +131,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
 {
     struct strata_engine_opts o;
     struct strata_engine *e;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_engine_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_engine_opts");
 
     if (engine == NULL || plan == NULL)
         return st_error_missing(__func__, engine == NULL ? "engine" : "plan");
@@ -362,7 +362,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     struct st_step_result r;
 
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
-        st = st_handle_room(result, offsetof(struct strata_step, comm_bytes), "strata_step");
+        st = st_handle_room(result, sizeof(struct strata_step), "strata_step");
     if (st == STRATA_OK && !engine->lr_set && st_config_lacks_steps(&engine->plan->model->config))
         st = st_error(STRATA_E_INVAL,
                       "strata_engine_step: the schedule of the learning rate is as long as the run, and nobody has said how many "
@@ -378,7 +378,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
-    return st_handle_result(result, offsetof(struct strata_step, comm_bytes), &step, sizeof(step), "strata_step");
+    return st_handle_result(result, &step, sizeof(step), "strata_step");
 }
 
 strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
@@ -553,5 +553,5 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     i.comm_bytes = from.moved.comm;
     i.write_bytes = from.moved.write;
     i.sequences = from.sequences_done;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_engine_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_engine_info");
 }

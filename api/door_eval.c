@@ -78,7 +78,7 @@ static strata_status eval_data(struct strata_engine *engine, const struct strata
     size_t count;
 
     if (st == STRATA_OK) /* an invalid struct size is found before anything runs */
-        st = st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
+        st = st_handle_result(result, &r, sizeof(r), "strata_eval");
     if (st != STRATA_OK)
         return st;
     e.sequences = engine->plan->model->config.micro_batch * engine->plan->model->config.grad_accum;
@@ -97,7 +97,7 @@ static strata_status eval_data(struct strata_engine *engine, const struct strata
     free(e.targets);
     free(e.positions);
     r = result_of(&e, data);
-    (void)!st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
+    (void)!st_handle_result(result, &r, sizeof(r), "strata_eval");
     return st;
 }
 

@@ -10,7 +10,7 @@
 strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts)
 {
     struct strata_export_opts o;
-    const strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
+    const strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_export_opts");
 
     if (dir == NULL)
         return st_error_missing(__func__, "dir");
@@ -35,7 +35,7 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
 {
     struct strata_export_opts o;
     struct strata_export *x;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_export_opts");
 
     if (out == NULL || model == NULL || dir == NULL)
         return st_error_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");

@@ -211,7 +211,7 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
     fenv_t floats;
     struct st_make_opts how = {
         .save = save, .option = "--out", .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_import_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_import_opts");
 
     if (model == NULL || parts == NULL || save == NULL || path == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : parts == NULL ? "parts" : save == NULL ? "save" : "path");

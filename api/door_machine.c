@@ -141,7 +141,7 @@ strata_status strata_machine_open(struct strata_machine **machine, const struct 
     struct strata_machine_opts o;
     struct strata_machine *m;
     fenv_t floats;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_machine_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_machine_opts");
 
     if (machine == NULL)
         return st_error_missing(__func__, "machine");
@@ -174,7 +174,7 @@ strata_status strata_machine_get_info(const struct strata_machine *machine, stru
     i.ranks = world.ranks;
     i.local_ranks = world.local_ranks;
     i.nodes = world.ranks / world.local_ranks;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_machine_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_machine_info");
 }
 
 strata_status strata_machine_text(struct strata_machine *machine, const char **text)

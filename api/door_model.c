@@ -381,7 +381,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     struct strata_model_opts o;
     struct strata_model *m;
     fenv_t floats;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_model_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_model_opts");
 
     if (model == NULL || config == NULL || opts == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
@@ -432,7 +432,7 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     i.rank = st_handle_ranks(model->comm).rank;
     i.ranks = st_handle_ranks(model->comm).ranks;
     i.world_sequences = i.step_sequences * i.ranks;
-    return st_handle_result(info, offsetof(struct strata_model_info, rank), &i, sizeof(i), "strata_model_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_model_info");
 }
 
 strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)

@@ -342,7 +342,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     i.comm_bytes = body->comm;
     i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
     i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_plan_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_plan_info");
 }
 
 void strata_plan_destroy(struct strata_plan *plan)

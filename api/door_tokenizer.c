@@ -63,7 +63,7 @@ strata_status strata_tokenizer_get_info(const struct strata_tokenizer *tokenizer
     i.bos = id_of(st_tokenizer_role(tokenizer->tokenizer, ST_TOKEN_BOS));
     i.eos = id_of(st_tokenizer_role(tokenizer->tokenizer, ST_TOKEN_EOS));
     i.hash = st_tokenizer_hash(tokenizer->tokenizer);
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_tokenizer_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_tokenizer_info");
 }
 
 strata_status strata_tokenizer_encode(struct strata_tokenizer *tokenizer, const char *text, size_t bytes,
@@ -78,7 +78,7 @@ strata_status strata_tokenizer_encode(struct strata_tokenizer *tokenizer, const 
                                           : text == NULL    ? "text"
                                           : ids == NULL     ? "ids"
                                                             : "count");
-    if ((st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_encode_opts")) != STRATA_OK)
+    if ((st = st_handle_opts(&o, sizeof(o), opts, "strata_encode_opts")) != STRATA_OK)
         return st;
     how.add_special = o.add_special;
     how.special_as_text = o.special_as_text;

@@ -77,8 +77,7 @@ static strata_status begin(struct reading *r, const char *path, const struct str
     strata_status st;
 
     *r = (struct reading){.what = what};
-    if (opts != NULL &&
-        (st = st_handle_opts(&r->opts, sizeof(r->opts), sizeof(r->opts), opts, "strata_verify_opts")) != STRATA_OK)
+    if (opts != NULL && (st = st_handle_opts(&r->opts, sizeof(r->opts), opts, "strata_verify_opts")) != STRATA_OK)
         return st;
     if ((st = st_checkpoint_find(&r->ck, path, skipped, r)) != STRATA_OK)
         return st;
@@ -292,7 +291,7 @@ strata_status strata_verify_export(const char *path, const char *dir, const stru
 {
     struct strata_export_opts o;
     struct reading r = {0};
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), how, "strata_export_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), how, "strata_export_opts");
 
     if (path == NULL || dir == NULL)
         return st_error_missing(__func__, path == NULL ? "path" : "dir");

@@ -1,4 +1,4 @@
-/* api/handles.c - shared by the public functions: sizes of structs that grow, and missing arguments. */
+/* api/handles.c - shared by the public functions: sizes of structs, and missing arguments. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -7,57 +7,38 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STRUCT_BYTES_MOST 4096u /* no version has a larger one */
-
-static strata_status check_size(size_t size, size_t first, const char *name)
-{
-    if (size >= first && size <= STRUCT_BYTES_MOST)
-        return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "struct %s gives its size as %zu bytes: set its first member to sizeof(struct %s)", name,
-                    size, name);
-}
-
-strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name)
+strata_status st_handle_room(const void *to, size_t bytes, const char *name)
 {
     size_t size = 0;
+
+    memcpy(&size, to, sizeof(size));
+    if (size == bytes)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL,
+                    "struct %s gives its size as %zu bytes, and it is %zu: set its first member to sizeof(struct %s), by the "
+                    "headers of this library",
+                    name, size, bytes, name);
+}
+
+strata_status st_handle_opts(void *to, size_t bytes, const void *from, const char *name)
+{
     strata_status st;
 
     memset(to, 0, bytes);
     if (from == NULL)
         return STRATA_OK;
-    memcpy(&size, from, sizeof(size));
-    if ((st = check_size(size, first, name)) != STRATA_OK)
-        return st;
-    memcpy(to, from, size < bytes ? size : bytes);
-    for (size_t i = bytes; i < size; i++)
-        if (((const unsigned char *)from)[i] != 0)
-            return st_error(STRATA_E_INVAL,
-                            "struct %s sets byte %zu, this version of the library knows %zu: it is older than the headers", name,
-                            i, bytes);
-    return STRATA_OK;
+    if ((st = st_handle_room(from, bytes, name)) == STRATA_OK)
+        memcpy(to, from, bytes);
+    return st;
 }
 
-strata_status st_handle_room(const void *to, size_t first, const char *name)
+strata_status st_handle_result(void *to, const void *from, size_t bytes, const char *name)
 {
-    size_t size = 0;
+    const strata_status st = st_handle_room(to, bytes, name);
 
-    memcpy(&size, to, sizeof(size));
-    return check_size(size, first, name);
-}
-
-strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name)
-{
-    size_t size = 0;
-    const strata_status st = st_handle_room(to, first, name);
-
-    if (st != STRATA_OK)
-        return st;
-    memcpy(&size, to, sizeof(size));
-    if (size > bytes)
-        memset((unsigned char *)to + bytes, 0, size - bytes);
-    memcpy((unsigned char *)to + sizeof(size), (const unsigned char *)from + sizeof(size),
-           (size < bytes ? size : bytes) - sizeof(size));
-    return STRATA_OK;
+    if (st == STRATA_OK)
+        memcpy((unsigned char *)to + sizeof(size_t), (const unsigned char *)from + sizeof(size_t), bytes - sizeof(size_t));
+    return st;
 }
 
 static strata_status check_needs(const struct strata_engine *e, const char *function, enum st_handle_needs needs)

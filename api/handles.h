@@ -89,10 +89,10 @@ struct strata_model {
     char *saved;                  /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
     struct st_checkpoint_weights *weights; /* of it, in place of the reader */
-    struct st_model_init init;        /* for a preset, and for new adapters */
-    struct st_adapter_spec *adapter;  /* NULL: none */
-    char *adapter_dir;                /* that its values come from; NULL: the checkpoint has them, or it begins with this run */
-    bool adapter_saved;               /* the checkpoint has them */
+    struct st_model_init init;             /* for a preset, and for new adapters */
+    struct st_adapter_spec *adapter;       /* NULL: none */
+    char *adapter_dir;  /* that its values come from; NULL: the checkpoint has them, or it begins with this run */
+    bool adapter_saved; /* the checkpoint has them */
     struct st_hf_adapter *adapter_files;
     struct st_hf_adapted_source adapted; /* in place of the weights' own source, of an adapter from a directory, */
     struct st_adapter_init_source fresh; /* and of one that begins with this run */
@@ -158,15 +158,13 @@ struct strata_tokenizer {
     struct st_decoded decoded;
 };
 
-/** Copy a caller's struct of options, which begins with its size, into *to, which has the library's size; members that the
- *  caller's version lacks become 0. `from` NULL: all of them.
- *  @param first  bytes of the struct's first version
- *  @return E_INVAL: a size that no version has, or a member set that this version does not know */
-strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name);
-/** The same in the other direction: copies into the caller's *to as much as it has room for.  Its size stays. */
-strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name);
-/** Whether it will: E_INVAL for a size that no version has, before anything runs.  Writes nothing. */
-strata_status st_handle_room(const void *to, size_t first, const char *name);
+/** Copy a caller's struct of options, which begins with its size, into *to; `from` NULL: all of it is 0.
+ *  @return E_INVAL: another size, as a program has that was built against other headers */
+strata_status st_handle_opts(void *to, size_t bytes, const void *from, const char *name);
+/** The same in the other direction, into the caller's *to, whose first member stays. */
+strata_status st_handle_result(void *to, const void *from, size_t bytes, const char *name);
+/** Whether it will: E_INVAL for another size, before anything runs.  Writes nothing. */
+strata_status st_handle_room(const void *to, size_t bytes, const char *name);
 /** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
 

@@ -60,16 +60,16 @@ static strata_status begins_with(bool *out, const char *text, int fd, const char
     return st;
 }
 
-/* Every run's metrics begin with its header, which names the run, but for those of versions before that. */
+/* Every run's metrics begin with its header, which names the run. */
 static strata_status find_other_header(const char **why, int fd, const char *path, uint64_t have, const char *run)
 {
     char of_run[48];
     bool is = true;
-    strata_status st = begins_with(&is, CLI_METRICS_BEGIN, fd, path, 0, have);
+    strata_status st = begins_with(&is, CLI_METRICS_ID, fd, path, 0, have);
 
     if (st == STRATA_OK && !is)
         *why = "it does not begin with the header of a run";
-    if (st != STRATA_OK || !is || (st = begins_with(&is, CLI_METRICS_ID, fd, path, 0, have)) != STRATA_OK || !is)
+    if (st != STRATA_OK || !is)
         return st;
     snprintf(of_run, sizeof(of_run), CLI_METRICS_ID "\"%.16s\"", run);
     if ((st = begins_with(&is, of_run, fd, path, 0, have)) == STRATA_OK && !is)

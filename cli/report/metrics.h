@@ -94,8 +94,7 @@ struct cli_summary {
 };
 
 /* How a header begins, and goes on with the name of its run, or null. */
-#define CLI_METRICS_BEGIN "{\"run\":"
-#define CLI_METRICS_ID    CLI_METRICS_BEGIN "{\"id\":"
+#define CLI_METRICS_ID "{\"run\":{\"id\":"
 
 /** Write the four kinds of lines; each is flushed. */
 void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);

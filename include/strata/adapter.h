@@ -16,7 +16,7 @@ extern "C" {
 
 /** What is merged.  Begin with STRATA_MERGE_OPTS_INIT; texts are borrowed during the call. */
 struct strata_merge_opts {
-    size_t opts_size;    /**< sizeof(struct strata_merge_opts), so that the struct can grow */
+    size_t opts_size;    /**< sizeof(struct strata_merge_opts) */
     const char *adapter; /**< a directory with adapter_config.json; or a checkpoint of a run with "strata.lora", or a directory of
                               them: then the newest one that opens */
     const char *model;   /**< a Hugging Face directory; NULL: with a checkpoint the one that its run began with */
@@ -32,7 +32,7 @@ struct strata_merge_opts {
  * which it is stored, and trained tensors (modules_to_save) in place of those that they replace.  All other tensors and files are
  * copied byte for byte; of a checkpoint's adapter tokenizer, chat template and end tokens are its run's.
  *
- * @return STRATA_E_INVAL      an argument is NULL, or no version has this opts_size
+ * @return STRATA_E_INVAL      an argument is NULL, or opts_size is another one
  *         STRATA_E_CONFIG     the adapter's settings are wrong, or do not fit the model
  *         STRATA_E_INPUT      a file is missing or wrong; the weights are quantised; `out` holds a model and `overwrite` is false
  *         STRATA_E_CORRUPT    a checkpoint is damaged

@@ -74,7 +74,7 @@ STRATA_API void strata_checkpoint_close(struct strata_checkpoint *checkpoint);
 
 /** How a run goes on.  Begin with STRATA_RESUME_OPTS_INIT. */
 struct strata_resume_opts {
-    size_t opts_size;               /**< sizeof(struct strata_resume_opts), so that the struct can grow */
+    size_t opts_size;               /**< sizeof(struct strata_resume_opts) */
     const struct strata_data *data; /**< what the run trains on, compared with the checkpoint's: NULL: not compared */
     uint64_t data_seed;             /**< the seed of its order, and */
     uint32_t data_order;            /**< enum strata_data_order: compared, too */
@@ -93,7 +93,7 @@ struct strata_resume_opts {
  *                             Or it has been removed or replaced since it was opened
  *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
  *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, data_order is no order, or
- *                             no version has this opts_size
+ *                             opts_size is another one
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
  *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing. After another failure
@@ -104,7 +104,7 @@ STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, cons
 
 /** What a checkpoint says beside the engine's state.  Begin with STRATA_SAVE_OPTS_INIT. */
 struct strata_save_opts {
-    size_t opts_size;               /**< sizeof(struct strata_save_opts), so that the struct can grow */
+    size_t opts_size;               /**< sizeof(struct strata_save_opts) */
     const struct strata_data *data; /**< what the run trains on; NULL: the checkpoint does not say */
     uint64_t data_seed;             /**< the seed of its order, and */
     uint32_t data_order;            /**< enum strata_data_order */
@@ -173,7 +173,7 @@ STRATA_API strata_status strata_engine_saved(struct strata_engine *engine, bool 
 
 /** How a run of another program becomes a checkpoint.  Begin with STRATA_IMPORT_OPTS_INIT. */
 struct strata_import_opts {
-    size_t opts_size; /**< sizeof(struct strata_import_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_import_opts) */
     bool overwrite;   /**< a checkpoint of the same step is replaced */
 };
 #define STRATA_IMPORT_OPTS_INIT STRATA_INIT(strata_import_opts, opts_size)
@@ -195,7 +195,7 @@ struct strata_import_opts {
  *                             says what cannot be; the checkpoint's name is taken, there is one of a later step, or a live run
  *                             saves there
  *         STRATA_E_CONFIG     the optimizer is neither Adam nor AdamW
- *         STRATA_E_INVAL      an argument is NULL, the model is a preset or a checkpoint, or no version has this opts_size
+ *         STRATA_E_INVAL      an argument is NULL, the model is a preset or a checkpoint, or opts_size is another one
  *         STRATA_E_CANCELLED  the progress function requested it
  *         STRATA_E_NOFIT  the disk lacks the space; STRATA_E_NOSPC, STRATA_E_IO, STRATA_E_NOMEM; after a failure nothing stays
  *

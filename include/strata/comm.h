@@ -33,7 +33,7 @@ struct strata_comm; /**< this rank's end of what connects them */
 
 /** Who this process is, and where the ranks meet.  Begin with STRATA_COMM_OPTS_INIT. */
 struct strata_comm_opts {
-    size_t opts_size;     /**< sizeof(struct strata_comm_opts), so that the struct can grow */
+    size_t opts_size;     /**< sizeof(struct strata_comm_opts) */
     uint32_t rank, ranks; /**< this process, from 0, and all of the run, at most 1024; ranks 0: not known */
     /** The same among the processes of this machine; local_ranks 0: not known, and found when they meet. */
     uint32_t local_rank, local_ranks;
@@ -54,7 +54,7 @@ struct strata_comm_opts {
  * @param opts       what is known, in and out
  * @param variables  "NAME=value", ended by NULL; borrowed; NULL: the process's environment
  *
- * @return STRATA_E_INVAL  opts is NULL, no version has this opts_size, two sources disagree, or a number is out of its range: the
+ * @return STRATA_E_INVAL  opts is NULL, opts_size is another one, two sources disagree, or a number is out of its range: the
  *                         sentence names the variables
  */
 STRATA_API strata_status strata_comm_find(struct strata_comm_opts *opts, const char *const *variables);
@@ -68,7 +68,7 @@ STRATA_API const char *strata_comm_variable(uint32_t index);
  * @param comm  out, returned: closed by strata_comm_close()
  * @param opts  copied
  *
- * @return STRATA_E_INVAL  an argument is NULL or out of range, there is no such kind, or no version has this opts_size
+ * @return STRATA_E_INVAL  an argument is NULL or out of range, there is no such kind, or opts_size is another one
  *         STRATA_E_IO     not all ranks came before the deadline, or a connection failed; the sentence says who is missing
  *         STRATA_E_CONFIG another rank says something else of the run, or is of another version; of rank 0: another rank 0 of the
  *                         same port waits on this machine
@@ -89,9 +89,9 @@ struct strata_comm_info {
 };
 #define STRATA_COMM_INFO_INIT STRATA_INIT(strata_comm_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_comm_get_info(const struct strata_comm *comm, struct strata_comm_info *info);
 
 /**

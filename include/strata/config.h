@@ -25,7 +25,7 @@ struct strata_config; /**< a configuration, checked; read-only */
 
 /** What a configuration is made from.  Begin with STRATA_CONFIG_OPTS_INIT; 0 and NULL mean the default. */
 struct strata_config_opts {
-    size_t opts_size; /**< sizeof(struct strata_config_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_config_opts) */
     const char *file; /**< JSON or YAML (.yaml, .yml), DeepSpeed's or Accelerate's; NULL: only defaults.  Borrowed during the
                          call, like everything below */
     const char *text; /**< JSON in place of a file, ended by a NUL; NULL: none */
@@ -63,8 +63,9 @@ struct strata_config_opts {
  *
  * @return STRATA_E_CONFIG  the file cannot be read, or a key or value is wrong: the sentence is the first problem, the others are
  *                          errors in the log
- *         STRATA_E_INVAL   config is NULL, file and text are both given, max_steps is above 2^53, or no version has this
- * opts_size STRATA_E_NOMEM, STRATA_E_IO
+ *         STRATA_E_INVAL   config is NULL, file and text are both given, max_steps is above 2^53, or opts_size is another
+ *                          one
+ *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Thread  any.
  */

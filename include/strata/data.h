@@ -48,7 +48,9 @@ STRATA_API strata_status strata_data_documents(const char *const *paths, uint32_
 
 /** How texts become tokens.  Begin with STRATA_TEXTS_OPTS_INIT, or pass NULL. */
 struct strata_texts_opts {
-    size_t opts_size; /**< sizeof(struct strata_texts_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_texts_opts) */
+
+    /* The tokenizer, and the template of conversations. */
     /** A directory or file with a tokenizer; "byte": one token per byte; NULL: strata_model_opts.tokenizer, else the model's
      *  directory, or bytes where that has no tokenizer and the vocabulary is 256.  One token per byte: rows are taken as they are
      * written, which a notice says, and what is set below of rows, conversations or documents is an error. */
@@ -56,33 +58,38 @@ struct strata_texts_opts {
     /** Of conversations: a built-in template (chatml, llama2, ...) or a file with one; NULL: that of the tokenizer's directory.
      */
     const char *chat_template;
+    /** What else the template is told: a JSON object whose members are variables of it, as apply_chat_template's
+     *  chat_template_kwargs ("{\"enable_thinking\": false}"); NULL: nothing. */
+    const char *chat_template_kwargs;
     const char *date; /**< what a template takes for today: "2026-07-31"; NULL: today */
-    /** A directory in which the tokens are kept: the next call with it and the same texts, tokenizer and template finds them
-     * there. Made if it is missing, with those above it; where nothing can be written, a notice says so.  NULL: they are not
-     * kept. */
-    const char *keep;
+
+    /* Which rows. */
     /** LLaMA-Factory's dataset_info.json, and data sets of it [dataset_count], which follow the texts; count 0: none. */
     const char *dataset_info;
     const char *const *datasets;
     uint32_t dataset_count;
-    /** How sequences are made: "concatenated", "packed" (whole documents, with borders), "rows" (a document each); NULL: packed
-     * for conversations, else concatenated. */
-    const char *layout;
     uint64_t max_samples; /**< rows taken of each file, the first ones; 0: all */
+    bool strict; /**< a row that cannot be read is an error; else it is left out, which a notice says with the count and the first
+                  */
+    double val_size;              /**< below 1: this part of the rows is held out; from 1 on so many.  Such tokens are not kept */
+    uint64_t seed;                /**< which rows are held out, or drawn where dataset_info.json wants some of a set */
+    struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
+
+    /* What of a row is trained, and how sequences are made. */
     bool train_on_prompt; /**< of conversations every token is trained, not the answers alone */
     bool mask_history;    /**< of conversations the last answer alone is trained; excludes train_on_prompt */
     bool turn_ends;       /**< of conversations the template's white space behind the token that ends an answer is trained, too */
-    double val_size;      /**< below 1: this part of the rows is held out; from 1 on so many.  Such tokens are not kept */
-    uint64_t seed;        /**< which rows are held out, or drawn where dataset_info.json wants some of a set */
-    struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
-    bool strict; /**< a row that cannot be read is an error; else it is left out, which a notice says with the count and the first
-                  */
-    /** What else the chat template is told: a JSON object whose members are variables of it, as apply_chat_template's
-     *  chat_template_kwargs ("{\"enable_thinking\": false}"); NULL: nothing. */
-    const char *chat_template_kwargs;
-    /** Rows are cut and trained as TRL does it: what is longer than a sequence loses its end, and with train_on_prompt a completion
-     *  is trained without its prompt all the same.  Else conversations are cut turn by turn. */
+    /** Rows are cut and trained as TRL does it: what is longer than a sequence loses its end, and with train_on_prompt a
+     * completion is trained without its prompt all the same.  Else conversations are cut turn by turn. */
     bool as_trl;
+    /** How sequences are made: "concatenated", "packed" (whole documents, with borders), "rows" (a document each); NULL: packed
+     * for conversations, else concatenated. */
+    const char *layout;
+
+    /** A directory in which the tokens are kept: the next call with it and the same texts, tokenizer and template finds them
+     * there. Made if it is missing, with those above it; where nothing can be written, a notice says so.  NULL: they are not
+     * kept. */
+    const char *keep;
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 
@@ -96,7 +103,7 @@ struct strata_texts_opts {
  * @param opts   NULL: all defaults
  *
  * @return STRATA_E_INVAL  an argument is NULL, count is 0 without data sets, the date or layout is none, options exclude each
- *                         other or miss what they need, val_size is out of range, or no version has this opts_size
+ *                         other or miss what they need, val_size is out of range, or opts_size is another one
  *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
  *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
  *

@@ -49,7 +49,7 @@ struct strata_export; /**< a directory that a model will be written to */
 
 /** Options of an engine.  Begin with STRATA_ENGINE_OPTS_INIT, or pass NULL. */
 struct strata_engine_opts {
-    size_t opts_size;         /**< sizeof(struct strata_engine_opts), so that the struct can grow */
+    size_t opts_size;         /**< sizeof(struct strata_engine_opts) */
     uint32_t trace_steps;     /**< record what ran and when in at most this many first steps; 0: nothing */
     uint32_t fake_latency_us; /**< I/O method "fake", for tests: largest latency of a transfer */
     uint64_t fake_seed;       /**< the same: determines the order in which transfers end */
@@ -73,7 +73,7 @@ struct strata_engine_opts {
  * @param opts    copied; NULL: all defaults
  *
  * @return STRATA_E_INVAL       an argument is NULL, the plan does not fit or was made for another use (STRATA_USE_PLAN),
- *                              the model has an engine, or no version has this opts_size
+ *                              the model has an engine, or opts_size is another one
  *         STRATA_E_NOFIT       a disk lacks the space
  *         STRATA_E_NOMEM       the system does not give the memory, or no thread
  *         STRATA_E_DEVICE_OOM  the device does not give the memory
@@ -148,7 +148,7 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  * @param positions  the same shape: each token's place in its document, 0 where one begins and one more than before elsewhere;
  *                 attention does not look across that border.  NULL: each sequence is one document.  Only for models opened with
  *                 strata_model_opts.documents
- * @param result   out, or NULL; filled as far as its step_size reaches
+ * @param result   out, or NULL; its step_size is set
  *
  * @return STRATA_E_INPUT      a token or target outside the vocabulary, or an impossible position: nothing has run
  *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training; or the schedule
@@ -248,7 +248,7 @@ STRATA_API strata_status strata_engine_check(const struct strata_engine *engine)
 
 /** Options of an export.  Begin with STRATA_EXPORT_OPTS_INIT, or pass NULL. */
 struct strata_export_opts {
-    size_t opts_size; /**< sizeof(struct strata_export_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_export_opts) */
     bool overwrite;   /**< replaces a model in the directory when the new one is complete; it may be the model that was opened */
 };
 #define STRATA_EXPORT_OPTS_INIT STRATA_INIT(strata_export_opts, opts_size)
@@ -272,7 +272,7 @@ STRATA_API strata_status strata_export_check(const char *dir, const struct strat
  * @param model  shared: may be closed from here on.  The other files of a model's directory (tokenizer, licence) are copied
  * @param dir    copied; created with all parents that are missing, which are removed again if the export is dropped
  *
- * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
+ * @return STRATA_E_INVAL  an argument is NULL, or opts_size is another one
  *         STRATA_E_INPUT  as strata_export_check(), or another run writes there
  *         STRATA_E_NOFIT  the disk lacks the space
  *         STRATA_E_NOMEM, STRATA_E_IO
@@ -321,15 +321,15 @@ struct strata_engine_info {
     uint64_t steps, skipped_steps;         /**< updates made or pending; updates skipped */
     uint64_t upload_bytes, download_bytes; /**< moved between host and device since creation */
     uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
-    uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
     uint64_t comm_bytes;                   /**< received of other ranks since creation */
+    uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
     char run[17];                          /**< of the run, which its checkpoints have, once it is loaded; "": it saves none */
 };
 #define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info);
 
 /** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.

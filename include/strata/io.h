@@ -52,7 +52,7 @@ typedef struct strata_io_request {
 /** Options of a handle.  `struct strata_io_opts opts = {sizeof(opts)};`, then set the members that matter: 0 and NULL mean the
  *  default. */
 struct strata_io_opts {
-    size_t opts_size;     /**< sizeof(struct strata_io_opts), so that the struct can grow */
+    size_t opts_size;     /**< sizeof(struct strata_io_opts) */
     const char *method;   /**< "uring", "aio", "threads"; NULL or "auto": the best that works here; "fake": memory in place of
                              files, for tests.  Borrowed during the call */
     uint32_t queue_depth; /**< blocks in flight, 1..4096; 0: 32 */
@@ -96,8 +96,7 @@ struct strata_io_counters {
  * @param io    out, returned: the caller closes it
  * @param opts  copied; NULL: all defaults
  *
- * @return STRATA_E_INVAL  an option outside its range, an unknown method, an opts_size that no version has, or a member set that
- *                         this version does not know
+ * @return STRATA_E_INVAL  an option outside its range, an unknown method, or another opts_size
  *         STRATA_E_NOSYS  this machine lacks the named method
  *         STRATA_E_NOMEM  no memory, or no thread from the system
  *         STRATA_E_IO     the method could not be set up (descriptors: ulimit -n)

@@ -135,9 +135,9 @@ struct strata_model_info {
 };
 #define STRATA_MODEL_INFO_INIT STRATA_INIT(strata_model_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_model_get_info(const struct strata_model *model, struct strata_model_info *info);
 
 /**

@@ -61,15 +61,15 @@ struct strata_plan_info {
     uint64_t memory_bytes;                      /**< the most main memory that the process uses, everything counted */
     uint64_t upload_bytes, download_bytes;      /**< of a step, host to device and back */
     uint64_t read_bytes, write_bytes;           /**< of a step, from and to NVMe */
+    uint64_t comm_bytes;                        /**< of a step, that this rank receives of the others; 0: it is alone */
     double hardware_bound_seconds;              /**< no schedule has shorter steps; 0: rates are unknown */
     double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown */
-    uint64_t comm_bytes;                        /**< of a step, that this rank receives of the others; 0: it is alone */
 };
 #define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata_plan_info *info);
 
 /**

@@ -59,14 +59,14 @@ struct strata_tokenizer_info {
 };
 #define STRATA_TOKENIZER_INFO_INIT STRATA_INIT(strata_tokenizer_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_tokenizer_get_info(const struct strata_tokenizer *tokenizer, struct strata_tokenizer_info *info);
 
 /** How a text is encoded.  Begin with STRATA_ENCODE_OPTS_INIT, or pass NULL. */
 struct strata_encode_opts {
-    size_t opts_size;     /**< sizeof(struct strata_encode_opts), so that the struct can grow */
+    size_t opts_size;     /**< sizeof(struct strata_encode_opts) */
     bool add_special;     /**< also what the tokenizer puts before and after a text, such as its first token */
     bool special_as_text; /**< "<|im_end|>" in the text is text, not the token */
 };
@@ -79,7 +79,7 @@ struct strata_encode_opts {
  * @param opts   NULL: all defaults
  * @param ids    [*count] int32, out, borrowed; never NULL
  *
- * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
+ * @return STRATA_E_INVAL  an argument is NULL, or opts_size is another one
  *         STRATA_E_INPUT  more than 256 MiB without a place where they could be cut
  *         STRATA_E_NOMEM
  */
@@ -136,7 +136,7 @@ STRATA_API void strata_stream_close(struct strata_stream *stream);
 
 /** How conversations are written.  Begin with STRATA_CHAT_OPTS_INIT, or pass NULL; texts are copied. */
 struct strata_chat_opts {
-    size_t opts_size; /**< sizeof(struct strata_chat_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_chat_opts) */
     /** A built-in template (chatml, llama2, llama3, mistral, qwen, gemma, alpaca) or a file with one in Jinja; NULL: the
      *  directory's, chat_template.jinja or that in tokenizer_config.json. */
     const char *chat_template;
@@ -152,7 +152,7 @@ struct strata_chat_opts {
  * @param tokenizer  shared: may be closed from here on
  * @param opts       NULL: all defaults
  *
- * @return STRATA_E_INVAL   an argument is NULL, the date is none, or no version has this opts_size
+ * @return STRATA_E_INVAL   an argument is NULL, the date is none, or opts_size is another one
  *         STRATA_E_INPUT   no template: the sentence names the built-in ones
  *         STRATA_E_CONFIG  a template that is not valid, or uses what is not supported; the sentence names its line
  *         STRATA_E_NOMEM, STRATA_E_IO

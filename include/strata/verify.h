@@ -39,7 +39,7 @@ struct strata_damage {
 
 /** Who is told of what.  Begin with STRATA_VERIFY_OPTS_INIT; all may be NULL, all are called on the caller's thread. */
 struct strata_verify_opts {
-    size_t opts_size; /**< sizeof(struct strata_verify_opts), so that the struct can grow */
+    size_t opts_size; /**< sizeof(struct strata_verify_opts) */
     /** Of a directory: a newer checkpoint does not open; a sentence says why. */
     void (*skipped)(void *ctx, const char *path, const char *sentence);
     void (*opened)(void *ctx, const struct strata_verify_info *info);
@@ -58,7 +58,7 @@ struct strata_verify_opts {
  * @return STRATA_E_CORRUPT    there is damage, or it does not open, or none of a directory does; the sentence names the file
  *         STRATA_E_INPUT      there is no checkpoint
  *         STRATA_E_CANCELLED  the progress function requested it
- *         STRATA_E_INVAL      an argument is NULL, or no version has this opts_size
+ *         STRATA_E_INVAL      an argument is NULL, or opts_size is another one
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads strata_verify_info.bytes; about 40 MiB of memory, and 1/2000 of those bytes.

@@ -18,8 +18,7 @@
 
 #define DEPTH_DEFAULT     32u
 #define BLOCK_DEFAULT     (1u << 20)
-#define BOUNCE_BYTES_MAX  (1u << 20)                    /* largest piece that is copied */
-#define OPTS_BYTES_FIRST  sizeof(struct strata_io_opts) /* in the first version that had the struct */
+#define BOUNCE_BYTES_MAX  (1u << 20) /* largest piece that is copied */
 #define SECONDS_UNLIMITED 1e9
 
 bool st_handle_is_own(const struct strata_io *io)
@@ -53,15 +52,9 @@ static strata_status check_opts(struct strata_io_opts *o, const struct strata_io
 
     *o = (struct strata_io_opts){.opts_size = sizeof(*o)};
     if (opts != NULL) {
-        if (opts->opts_size < OPTS_BYTES_FIRST || opts->opts_size > 4096)
+        if (opts->opts_size != sizeof(*o))
             return st_error(STRATA_E_INVAL, "io options: opts_size is %zu: set it to sizeof(struct strata_io_opts)",
                             opts->opts_size);
-        for (size_t i = sizeof(*o); i < opts->opts_size; i++)
-            if (((const unsigned char *)opts)[i] != 0)
-                return st_error(STRATA_E_INVAL,
-                                "struct strata_io_opts sets byte %zu, this version of the library knows %zu: it is older than "
-                                "the headers",
-                                i, sizeof(*o));
         memcpy(o, opts, sizeof(*o));
     }
     o->queue_depth = o->queue_depth == 0 ? DEPTH_DEFAULT : o->queue_depth;

@@ -358,7 +358,7 @@ static strata_status work(void *ctx)
     char nothing;
 
     w->place = atomic_fetch_add(&order_next, 1) + 1;
-    return w->fails ? st_handle_opts(&nothing, 0, 1, &none, "a turn") : STRATA_OK;
+    return w->fails ? st_handle_opts(&nothing, 1, &none, "a turn") : STRATA_OK;
 }
 
 /* A file's rates are its node's, of which each rank has a part; then the slowest counts. */

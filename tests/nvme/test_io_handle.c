@@ -302,25 +302,6 @@ static void a_forked_child_is_told(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
-/* A struct of newer headers: what it sets beyond this version is refused, what it leaves at zero is not there. */
-static void options_of_newer_headers(void **state)
-{
-    struct {
-        struct strata_io_opts known;
-        unsigned char more[16];
-    } opts = {.known = {.opts_size = sizeof(opts)}};
-    struct strata_io *io = NULL;
-
-    (void)state;
-    opts.more[9] = 1;
-    assert_int_equal(strata_io_open(&io, &opts.known), STRATA_E_INVAL);
-    assert_non_null(strstr(strata_last_error(), "it is older than the headers"));
-    assert_null(io);
-    opts.more[9] = 0;
-    assert_int_equal(strata_io_open(&io, &opts.known), STRATA_OK);
-    assert_int_equal(strata_io_close(io), STRATA_OK);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,7 +315,6 @@ int main(void)
         cmocka_unit_test(buffers_are_aligned_and_apart),
         cmocka_unit_test(buffers_are_given_back),
         cmocka_unit_test(a_forked_child_is_told),
-        cmocka_unit_test(options_of_newer_headers),
     };
 
     return cmocka_run_group_tests_name("io handle", tests, scratch_create, scratch_remove);
