@@ -57,7 +57,7 @@ strata_status strata_model_sampling(const struct strata_model *model, struct str
 
     if (model == NULL || sampling == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : "sampling");
-    if ((st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_sampling_opts")) != STRATA_OK ||
+    if ((st = st_handle_opts(&o, sizeof(o), opts, "strata_sampling_opts")) != STRATA_OK ||
         (st = st_handle_room(sampling, sizeof(s), "strata_sampling")) != STRATA_OK)
         return st;
     if (model->is_dir)
@@ -78,7 +78,7 @@ strata_status strata_model_sampling(const struct strata_model *model, struct str
     memcpy(s.end_tokens, says.end_tokens, sizeof(s.end_tokens));
     memcpy(s.from, says.from, sizeof(s.from));
     override(&s, &o);
-    return st_handle_result(sampling, sizeof(s), &s, sizeof(s), "strata_sampling");
+    return st_handle_result(sampling, &s, sizeof(s), "strata_sampling");
 }
 
 static bool is_end(const struct strata_sampling *s, int32_t token)
@@ -153,8 +153,8 @@ strata_status strata_generation_open(struct strata_generation **generation, stru
 
     if (generation == NULL || engine == NULL || sampling == NULL)
         return st_error_missing(__func__, generation == NULL ? "generation" : engine == NULL ? "engine" : "sampling");
-    if ((st = st_handle_opts(&made.how, sizeof(made.how), sizeof(made.how), sampling, "strata_sampling")) != STRATA_OK ||
-        (st = st_handle_opts(&made.opts, sizeof(made.opts), sizeof(made.opts), opts, "strata_generation_opts")) != STRATA_OK)
+    if ((st = st_handle_opts(&made.how, sizeof(made.how), sampling, "strata_sampling")) != STRATA_OK ||
+        (st = st_handle_opts(&made.opts, sizeof(made.opts), opts, "strata_generation_opts")) != STRATA_OK)
         return st;
     if (engine->plan->model->use != STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
@@ -313,7 +313,7 @@ strata_status strata_generation_get_info(const struct strata_generation *generat
     i.new_tokens = g->count - g->prompt;
     i.end = end_of(g);
     i.stopped = g->stopped;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_generation_info");
+    return st_handle_result(info, &i, sizeof(i), "strata_generation_info");
 }
 
 void strata_generation_close(struct strata_generation *generation)

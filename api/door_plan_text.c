@@ -58,7 +58,7 @@ static strata_status write_json(const struct st_case *of, const struct strata_pl
 /* What is wanted of a report.  E_INVAL. */
 static strata_status take_opts(struct strata_plan_report_opts *o, const struct strata_plan_report_opts *opts)
 {
-    const strata_status st = st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_plan_report_opts");
+    const strata_status st = st_handle_opts(o, sizeof(*o), opts, "strata_plan_report_opts");
 
     if (st != STRATA_OK)
         return st;
