@@ -9,6 +9,7 @@
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_mpi.h"
 #include "run/ranks_agree.h"
+#include "run/ranks_turns.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,6 +341,13 @@ strata_status strata_comm_agree(struct strata_comm *comm, const char *const *nam
     st = st_ranks_agree(comm->comm, facts, count, "what the ranks agree on");
     free(facts);
     return st;
+}
+
+strata_status strata_comm_take_turns(struct strata_comm *comm, strata_status (*work)(void *ctx), void *ctx, const char *what)
+{
+    if (work == NULL || what == NULL)
+        return st_error_missing(__func__, work == NULL ? "work" : "what");
+    return st_ranks_take_turns(comm != NULL ? comm->comm : NULL, work, ctx, what);
 }
 
 void strata_comm_abort_as(struct strata_comm *comm, strata_status st, const char *sentence)

@@ -251,7 +251,7 @@ static strata_status prepare(struct train *t)
     t->steps_asked = t->steps;
     recall_evals(t);
     if (st == STRATA_OK)
-        st = cli_finished_compare(&t->finished, &t->saves, t->run.model, t->steps);
+        st = cli_finished_compare(&t->finished, &t->saves, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(st_plan_case(t->run.plan), false, people(args));
     return st;

@@ -1,10 +1,8 @@
 /* finished.c - see finished.h. */
 #include "cli/commands/finished.h"
 
-#include "api/handles.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
-#include "run/ranks_turns.h"
 #include "strata/adapter.h"
 #include "strata/verify.h"
 
@@ -129,14 +127,13 @@ static strata_status compare(void *ctx)
 }
 
 /* The other ranks wait as long as it takes. */
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, const struct strata_model *model,
-                                   uint64_t steps)
+strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps)
 {
     struct question q = {f, s, steps};
     strata_status st;
 
     if (!cli_saves_goes_on(s) && !cli_saves_begins(s))
         return STRATA_OK;
-    st = st_ranks_take_turns(st_handle_comm(model), compare, &q, "whether the run has ended");
+    st = strata_comm_take_turns(s->ranks->comm, compare, &q, "whether the run has ended");
     return st == STRATA_OK ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : st;
 }

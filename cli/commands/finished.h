@@ -21,7 +21,6 @@ struct cli_finished {
 void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter);
 /** Where there may: compare the model with the checkpoint, all of both; every rank gets rank 0's answer.  E_INPUT: they differ,
  * or the run has steps left to do, and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, const struct strata_model *model,
-                                   uint64_t steps);
+strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps);
 
 #endif

@@ -122,6 +122,21 @@ STRATA_API strata_status strata_comm_gather(struct strata_comm *comm, const void
 STRATA_API strata_status strata_comm_agree(struct strata_comm *comm, const char *const *names, const char *const *texts,
                                            uint32_t count);
 
+/**
+ * Run `work` on rank 0, then on the first rank of each other machine, then on all others, so that ranks which share files find
+ * what is there already.  Those who wait do so as long as it takes.  Not during a call on an engine.
+ *
+ * @param comm  NULL, or of one rank: `work` is run at once
+ * @param work  called once at most, on the calling thread; other ranks have not run it when one has failed before
+ * @param what  for sentences; the same on every rank
+ *
+ * @return STRATA_E_INVAL  work or what is NULL
+ *         the status of this rank's work; where that of another has failed, the same verdict as strata_comm_abort_as() gives
+ *         STRATA_E_IO     as strata_comm_gather()
+ */
+STRATA_API strata_status strata_comm_take_turns(struct strata_comm *comm, strata_status (*work)(void *ctx), void *ctx,
+                                                const char *what);
+
 /** Tell the other ranks that this one ends, and why: their calls fail with this sentence, as far as it reaches them.  Any thread;
  *  the first sentence stays.  NULL is fine. */
 STRATA_API void strata_comm_abort(struct strata_comm *comm, const char *sentence);

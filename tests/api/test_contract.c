@@ -102,6 +102,12 @@ static void nothing_is_called_with_null(void **state)
     strata_export_abort(NULL);
 }
 
+static strata_status its_turn(void *ctx)
+{
+    ++*(int *)ctx;
+    return STRATA_OK;
+}
+
 /* What the caller says of itself is added to what a launcher says, and may not contradict it. */
 static void the_caller_knows_its_rank(void **state)
 {
@@ -127,7 +133,12 @@ static void the_caller_knows_its_rank(void **state)
     assert_refused(strata_comm_gather(comm, &mine, 4, &all, NULL), "what is NULL");
     assert_refused(strata_comm_agree(comm, texts, texts, 2), "one of names is NULL");
     assert_refused(strata_comm_agree(comm, (const char *const[]){"a", "b"}, texts, 2), "one of texts is NULL");
+    assert_refused(strata_comm_take_turns(comm, NULL, NULL, "x"), "work is NULL");
+    assert_refused(strata_comm_take_turns(comm, its_turn, &all, NULL), "what is NULL");
     assert_int_equal(all, 0);
+    assert_ok(strata_comm_take_turns(comm, its_turn, &all, "x"));
+    assert_ok(strata_comm_take_turns(NULL, its_turn, &all, "x"));
+    assert_int_equal(all, 2);
     strata_comm_close(comm);
 }
 

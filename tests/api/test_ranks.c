@@ -2,7 +2,6 @@
  * smallest of all, whose data is whose, turns, and who is on one machine. */
 #include "api/handles.h"
 #include "run/ranks_agree.h"
-#include "run/ranks_turns.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
 #include "tests/common/scratch.h"
@@ -407,7 +406,7 @@ static void *take_turn(void *ctx)
     struct rank *r = ctx;
     struct worker w = {.rank = r, .fails = r->seed != 0};
 
-    r->opened = st_ranks_take_turns(r->comm.comm, work, &w, "a test");
+    r->opened = strata_comm_take_turns(&r->comm, work, &w, "a test");
     keep_sentence(r, r->opened);
     r->info.params = w.place;
     return NULL;
