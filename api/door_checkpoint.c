@@ -240,7 +240,7 @@ static strata_status compare_ranks(struct strata_engine *e, const struct st_mani
     return st;
 }
 
-/* A save of this engine that waited has been made by now: it may have replaced the checkpoint, or that one was the oldest. */
+/* A save of this engine has ended meanwhile: it may have replaced the checkpoint, or that one was the oldest. */
 static strata_status compare(const struct strata_engine *e, const struct st_checkpoint *ck, const struct strata_resume_opts *o,
                              bool *rescales)
 {
@@ -265,7 +265,8 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
-    if ((st = check_order(o->data, o->data_order, "strata_engine_resume")) != STRATA_OK)
+    if ((st = check_order(o->data, o->data_order, "strata_engine_resume")) != STRATA_OK ||
+        (st = st_checkpointer_check_due(e->run.checkpointer, "strata_engine_resume")) != STRATA_OK)
         return st;
     st = st_checkpointer_settle(&e->run);
     if (st == STRATA_OK)

@@ -301,6 +301,10 @@ strata_status strata_engine_load(struct strata_engine *engine)
 
     if (st != STRATA_OK)
         return st;
+    if ((st = st_checkpointer_check_due(engine->run.checkpointer, __func__)) != STRATA_OK) {
+        st_handle_leave(engine);
+        return st;
+    }
     st = load(engine);
     engine->loaded = st == STRATA_OK;
     engine->lr_set = false; /* a new run has the configuration's schedule, */

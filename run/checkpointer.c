@@ -466,9 +466,17 @@ strata_status st_checkpointer_wait(struct st_checkpointer *s)
     return wait_for_last(s);
 }
 
+strata_status st_checkpointer_check_due(const struct st_checkpointer *s, const char *function)
+{
+    if (s == NULL || !s->is_due)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "%s: a save waits for the next step: strata_engine_saved() makes it now, if told to wait",
+                    function);
+}
+
 strata_status st_checkpointer_settle(struct st_run *run)
 {
-    const strata_status st = run->checkpointer != NULL ? st_checkpointer_wait(run->checkpointer) : STRATA_OK;
+    const strata_status st = run->checkpointer != NULL ? wait_for_last(run->checkpointer) : STRATA_OK;
 
     return st == STRATA_OK ? st_engine_ended(run->engine) : st;
 }

@@ -22,8 +22,12 @@ void st_checkpointer_close(struct st_checkpointer *s);
 void st_checkpointer_remove_all(void);
 /** Begin to save the run, which has its engine now.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_checkpointer_attach(struct st_checkpointer *s);
-/** Make a save now that no step has made yet, and wait for it; how it went st_checkpointer_ask() tells.  Before the engine's
- * state is replaced, which is what a checkpoint would have instead.
+/** E_INVAL: a save waits for the next step, so that the engine's state may not be replaced: a checkpoint would have what comes
+ *  instead.  NULL: the run saves nothing.
+ *  @param function  for the sentence */
+strata_status st_checkpointer_check_due(const struct st_checkpointer *s, const char *function);
+/** Wait for a save that is under way, before the engine's state is replaced; none is due.  How it went st_checkpointer_ask()
+ * tells.
  *  @return the status that has ended the engine; a failure between ranks */
 strata_status st_checkpointer_settle(struct st_run *run);
 /** A run begins, or goes on from a checkpoint, whose files the engine may have adopted; the one before has settled. */

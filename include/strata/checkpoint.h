@@ -87,13 +87,14 @@ struct strata_resume_opts {
  * Differences of configuration that change results are notices in the log, such as another learning rate; what differs in speed
  * or place alone is not mentioned.
  *
- * A save that waits is made first: with strata.keep, or with strata_engine_opts.overwrite, the checkpoint may go that way.
+ * A save that is under way ends first: with strata.keep, or with strata_engine_opts.overwrite, the checkpoint may go that way.
  *
  * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs.
  *                             Or it has been removed or replaced since it was opened
  *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
- *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, data_order is no order, or
- *                             opts_size is another one
+ *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, data_order is no order,
+ *                             opts_size is another one, or a save waits for the next step: strata_engine_saved() with `wait`
+ *                             makes it before
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
  *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing. After another failure
@@ -120,8 +121,8 @@ struct strata_save_opts {
 /**
  * Save the run as it is now, under "strata.save" of the configuration. Where the update of the last step waits for the next one,
  * as it does with gradient clipping, that step writes what lives in memory while it computes; else it has been written beside the
- * last step if strata_engine_save_comes() announced that; otherwise, or if strata_engine_saved() waits, strata_engine_load(),
- * strata_engine_resume() or (of one rank) strata_engine_destroy() comes before there was a step, it is written at once. Syncing,
+ * last step if strata_engine_save_comes() announced that; otherwise, or if strata_engine_saved() waits or (of
+ * one rank) strata_engine_destroy() comes before there was a step, it is written at once. Syncing,
  * linking or copying, and removing old checkpoints follow on a thread of their own; a save that comes before they are done waits
  * for them.
  *

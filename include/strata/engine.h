@@ -89,9 +89,10 @@ STRATA_API strata_status strata_engine_create(struct strata_engine **engine, str
 /**
  * Read the model's weights, or draw a preset's from its seed, to where the plan places them; optimizer state becomes zero. A
  * second call starts a new run, from the model's files as they are then: whether they are those of the first call is not
- * compared, since an export may have replaced them.
+ * compared, since an export may have replaced them.  It runs no update: the run before ends with its save made, or none.
  *
- * @return STRATA_E_INVAL      engine is NULL
+ * @return STRATA_E_INVAL      engine is NULL, or a save waits for the next step: strata_engine_saved() with `wait` makes it before.
+ *                             Nothing has changed
  *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS

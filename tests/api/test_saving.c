@@ -1,7 +1,7 @@
 /* tests/api/test_saving.c - saves between which something else comes: an evaluation, another save, nothing at all; and calls that
  * save nothing, each with its sentence. */
-#include "run/run_describe.h"
 #include "core/base/fault.h"
+#include "run/run_describe.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/kept_log.h"
@@ -240,10 +240,17 @@ static void another_runs_checkpoints_do_not_count(void **state)
     assert_int_equal(scratch_entries_with(scratch_path("save"), "step-"), 4);
 }
 
-/* A save of which no step has made anything yet has what the engine had then, though that begins again, or goes on from
- * elsewhere.
- */
-static void what_is_due_is_made_before_the_engine_begins_again(void **state)
+static void check_same_bytes(const struct run *r, const struct strata_engine_info *before)
+{
+    struct strata_engine_info now = STRATA_ENGINE_INFO_INIT;
+
+    assert_ok(strata_engine_get_info(r->engine, &now));
+    assert_memory_equal(&now, before, sizeof(now));
+}
+
+/* A run of which a save is due is not replaced, by a load or a resume, and neither makes the update that the save waits for; once
+ * it is made, both do. */
+static void a_run_whose_save_is_due_is_not_replaced(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -252,6 +259,7 @@ static void what_is_due_is_made_before_the_engine_begins_again(void **state)
         struct strata_checkpoint *checkpoint = NULL;
         char text[640];
         struct run r = {.text = text, .dir = i < 2 ? NULL : scratch_dir};
+        struct strata_engine_info before = STRATA_ENGINE_INFO_INIT;
         struct digests at_save, d;
 
         snprintf(text, sizeof(text), CONFIG_HEAD GATED ", \"keep\": 9, \"save\": \"%s\"}}", scratch_path("save"));
@@ -265,9 +273,13 @@ static void what_is_due_is_made_before_the_engine_begins_again(void **state)
         assert_ok(strata_engine_save(r.engine, NULL));
         assert_ok(strata_engine_saved(r.engine, false, &saved));
         assert_int_equal(saved.steps, 1); /* it is due */
-        assert_ok(resumes ? strata_engine_resume(r.engine, checkpoint, NULL) : strata_engine_load(r.engine));
-        assert_ok(strata_engine_saved(r.engine, false, &saved));
+        assert_ok(strata_engine_get_info(r.engine, &before));
+        assert_refused(strata_engine_load(r.engine), "strata_engine_load: a save waits for the next step");
+        assert_refused(strata_engine_resume(r.engine, checkpoint, NULL), "strata_engine_resume: a save waits for the next step");
+        check_same_bytes(&r, &before);
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
         assert_int_equal(saved.steps, SAVED);
+        assert_ok(resumes ? strata_engine_resume(r.engine, checkpoint, NULL) : strata_engine_load(r.engine));
         assert_ok(run_train(&r, resumes, 1, NULL));
         assert_ok(strata_engine_saved(r.engine, true, &saved));
         assert_int_equal(saved.steps, SAVED);
@@ -587,7 +599,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refused_step_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_run_whose_save_is_due_is_not_replaced, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_run_that_begins_anew_saves_at_the_same_step, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_failed_is_made_again, scratch_create, scratch_remove),
