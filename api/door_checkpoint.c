@@ -360,14 +360,27 @@ strata_status strata_engine_save(struct strata_engine *engine, const struct stra
     return st;
 }
 
-strata_status strata_engine_save_comes(struct strata_engine *engine)
+strata_status strata_engine_save_when(struct strata_engine *engine, const struct strata_save_rule *rule)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+    struct strata_save_rule r;
+    strata_status st = st_handle_opts(&r, sizeof(r), rule, "strata_save_rule");
+
+    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON)) != STRATA_OK)
+        return st;
+    if ((st = check_saves(engine, __func__)) == STRATA_OK)
+        st_checkpointer_set_rule(engine->run.checkpointer, &r);
+    st_handle_leave(engine);
+    return st;
+}
+
+strata_status strata_engine_save_due(struct strata_engine *engine, bool asked, bool *due)
+{
+    strata_status st = due == NULL ? st_error_missing(__func__, "due") : st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
     if ((st = check_saves(engine, __func__)) == STRATA_OK)
-        st_checkpointer_comes(engine->run.checkpointer);
+        *due = st_checkpointer_due(engine->run.checkpointer, asked);
     st_handle_leave(engine);
     return st;
 }

@@ -10,6 +10,7 @@
 #include "offload/checkpoint/store.h"
 #include "run/resume_volumes.h"
 #include "run/run_describe.h"
+#include "run/save_rule.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -248,7 +249,6 @@ strata_status st_checkpointer_begin(struct st_checkpointer *s, const struct st_c
 
     assert(!s->is_due && s->round == ST_SAVE_ROUND_NONE); /* it has settled: the state of the run before is gone */
     drop_held(s);
-    s->comes = false;
     s->steps = steps_of(st_engine_train_state(s->run->engine));
     st = st_engine_agree(s->run->engine, begin(s, from), "the name of a run");
     return st == STRATA_OK && s->ranks > 1 ? st_checkpointer_share_run(s) : st;
@@ -370,9 +370,25 @@ static strata_status save_now(struct st_checkpointer *s)
     return end_due(s, st);
 }
 
-void st_checkpointer_comes(struct st_checkpointer *s)
+void st_checkpointer_set_rule(struct st_checkpointer *s, const struct strata_save_rule *rule)
 {
-    s->comes = !st_program_gated(s->run->program);
+    s->rule = *rule;
+}
+
+bool st_checkpointer_due(struct st_checkpointer *s, bool asked)
+{
+    const uint64_t steps = steps_of(st_engine_train_state(s->run->engine));
+
+    take_report(s);
+    return steps != s->steps && (asked || st_save_rule_due(&s->rule, steps));
+}
+
+/* Whether the next step may write what a save after it needs. */
+static bool save_may_follow(const struct st_checkpointer *s)
+{
+    const uint64_t step = steps_of(st_engine_train_state(s->run->engine)) + 1;
+
+    return !st_program_gated(s->run->program) && st_save_rule_may_follow(&s->rule, step, s->run->config->keep_best > 0);
 }
 
 bool st_checkpointer_is_due(const struct st_checkpointer *s)
@@ -384,6 +400,7 @@ strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tok
                                    const int32_t *positions, struct st_step_result *result)
 {
     struct st_engine *engine = s->run->engine;
+    const bool comes = save_may_follow(s);
     struct st_train_state train;
     struct st_extents extents;
     struct st_saved saved = {.extents = &extents, .train = &train};
@@ -391,10 +408,10 @@ strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tok
 
     if (s->is_due && !st_engine_train_state(engine)->pending)
         (void)save_now(s); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
-    st = s->is_due || s->comes ? st_engine_step_saving(engine, tokens, targets, positions, result, &saved)
-                               : st_engine_step(engine, tokens, targets, positions, result);
+    st = s->is_due || comes ? st_engine_step_saving(engine, tokens, targets, positions, result, &saved)
+                            : st_engine_step(engine, tokens, targets, positions, result);
     if (st != STRATA_OK && st_engine_goes_on(engine))
-        return st; /* refused, nothing has run: a save is due, comes or is held as before */
+        return st; /* refused, nothing has run: a save is due or held as before */
     drop_held(s);
     if (s->is_due) {
         if (st == STRATA_OK)
@@ -402,12 +419,11 @@ strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tok
         (void)end_due(s, st != STRATA_OK ? st : saved.status);
         return st;
     }
-    s->held = s->comes && st == STRATA_OK && saved.status == STRATA_OK; /* else the save writes what it needs */
+    s->held = comes && st == STRATA_OK && saved.status == STRATA_OK; /* else the save writes what it needs */
     if (s->held) {
         s->held_extents = extents;
         s->held_train = train;
     }
-    s->comes = false;
     return st == STRATA_OK ? st_checkpointer_take_rounds(s, false) : st;
 }
 

@@ -39,9 +39,10 @@ const char *st_checkpointer_run(const struct st_checkpointer *s);
  *  takes as long as what lives in memory takes to be written.  Waits for the save before.
  *  @param m  taken, also on failure */
 strata_status st_checkpointer_save(struct st_checkpointer *s, struct st_manifest *m);
-/** A save will follow the next step: where that is the one that makes the step's update, it writes beside that what lives in
- *  memory. */
-void st_checkpointer_comes(struct st_checkpointer *s);
+/** From the next step on: where that makes its own update, and a save may follow, it writes beside that what lives in memory. */
+void st_checkpointer_set_rule(struct st_checkpointer *s, const struct strata_save_rule *rule);
+/** Whether to save now: the rule says so, or someone asks, and the run has made steps that no checkpoint has. */
+bool st_checkpointer_due(struct st_checkpointer *s, bool asked);
 /** Whether a save waits for the next step. */
 bool st_checkpointer_is_due(const struct st_checkpointer *s);
 /** A step, which makes what is due. */

@@ -39,7 +39,7 @@ struct st_checkpointer {
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */
     struct st_manifest due;
-    bool comes;                       /* a save will follow the next step */
+    struct strata_save_rule rule;     /* when saves are due */
     bool held;                        /* the last step has written what one needs: */
     struct st_extents held_extents;   /* where, */
     struct st_train_state held_train; /* and the run's state with it */

@@ -354,6 +354,8 @@ static strata_status take(struct train *t)
     recall_evals(t); /* of an older one, if the newest was damaged */
     t->steps_done = cli_saves_steps(&t->saves);
     if (st == STRATA_OK)
+        st = cli_saves_schedule(&t->saves, &t->run, t->steps);
+    if (st == STRATA_OK)
         st = cli_lines_cut(&t->lines, t->saves.was.metrics_bytes);
     if (st == STRATA_OK)
         st = cli_lines_begin(&t->lines, put_header, t);
@@ -469,8 +471,6 @@ static strata_status one_step(struct train *t)
         st = strata_data_read_part(t->data, order_of(t), t->args->seed, info.sequences, shape->world_sequences,
                                    shape->rank * shape->step_sequences, shape->step_sequences, t->tokens, t->targets,
                                    t->positions);
-    if (st == STRATA_OK)
-        st = cli_saves_next(&t->saves, &t->run, t->steps_done + 1, t->steps);
     if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)

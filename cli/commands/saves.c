@@ -428,13 +428,25 @@ static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t ste
     return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
 }
 
-strata_status cli_saves_next(struct cli_saves *s, struct cli_run *run, uint64_t step, uint64_t steps)
+strata_status cli_saves_schedule(const struct cli_saves *s, struct cli_run *run, uint64_t steps)
 {
-    const bool may_be_best = s->evals != NULL && s->evals->keep > 0 && s->args->eval_every > 0 && step % s->args->eval_every == 0;
+    struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
 
-    if (s->dir[0] == '\0' || (step != steps && !may_be_best && (s->every == 0 || step % s->every != 0)))
+    if (s->dir[0] == '\0')
         return STRATA_OK;
-    return strata_engine_save_comes(run->engine);
+    rule.every = s->every;
+    rule.eval_every = s->args->eval_every;
+    rule.steps = steps;
+    return strata_engine_save_when(run->engine, &rule);
+}
+
+static strata_status save_if_due(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
+                                 bool asked)
+{
+    bool due = false;
+    const strata_status st = strata_engine_save_due(run->engine, asked, &due);
+
+    return st == STRATA_OK && due ? save(s, run, steps_done, metrics_bytes) : st;
 }
 
 strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked)
@@ -442,20 +454,17 @@ strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t 
     if (s->dir[0] == '\0')
         return STRATA_OK;
     look(s, run, false);
-    if (!asked && (s->every == 0 || steps_done % s->every != 0))
-        return STRATA_OK;
-    return save(s, run, steps_done, metrics_bytes);
+    return save_if_due(s, run, steps_done, metrics_bytes, asked);
 }
 
 strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
 {
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     if (s->dir[0] == '\0')
         return STRATA_OK;
     look(s, run, true);
-    if (steps_done != s->saved_at || s->failed)
-        st = save(s, run, steps_done, metrics_bytes);
+    st = save_if_due(s, run, steps_done, metrics_bytes, true);
     look(s, run, true);
     return st;
 }

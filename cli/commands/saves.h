@@ -51,9 +51,9 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
 /** Steps, skipped ones included, that the run has behind it when it begins. */
 uint64_t cli_saves_steps(const struct cli_saves *s);
 
-/** Before each step, of so many in all: the engine learns whether a save will follow. */
-strata_status cli_saves_next(struct cli_saves *s, struct cli_run *run, uint64_t step, uint64_t steps);
-/** After each step: save if one is due, and say what became of the one before.  A failure is a warning.
+/** Before the first step, of so many in all: the engine learns when to save. */
+strata_status cli_saves_schedule(const struct cli_saves *s, struct cli_run *run, uint64_t steps);
+/** After each step: save if the engine says that it is due, and say what became of the one before.  A failure is a warning.
  *  @param metrics_bytes  of whole lines in --metrics
  *  @param asked          a rank has got SIGUSR1 */
 strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked);

@@ -7,9 +7,11 @@
  *         strata_engine_resume(engine, saved, &resume_opts);
  *     else if (status == STRATA_E_INPUT)                  there is none
  *         strata_engine_load(engine);
+ *     strata_engine_save_when(engine, &rule);             every 100 steps, and after the last one
  *     for (...) {
  *         strata_engine_step(...);
- *         if (step % 100 == 0)
+ *         strata_engine_save_due(engine, asked, &due);
+ *         if (due)
  *             strata_engine_save(engine, &save_opts);     returns when the next step may run; the files follow beside it
  *     }
  *     strata_engine_saved(engine, true, &saved);          waits for the last one
@@ -121,7 +123,7 @@ struct strata_save_opts {
 /**
  * Save the run as it is now, under "strata.save" of the configuration. Where the update of the last step waits for the next one,
  * as it does with gradient clipping, that step writes what lives in memory while it computes; else it has been written beside the
- * last step if strata_engine_save_comes() announced that; otherwise, or if strata_engine_saved() waits or (of
+ * last step if strata_engine_save_when() foretold that; otherwise, or if strata_engine_saved() waits or (of
  * one rank) strata_engine_destroy() comes before there was a step, it is written at once. Syncing,
  * linking or copying, and removing old checkpoints follow on a thread of their own; a save that comes before they are done waits
  * for them.
@@ -137,14 +139,38 @@ struct strata_save_opts {
  */
 STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
 
+/** After which steps a run saves.  Begin with STRATA_SAVE_RULE_INIT, which says: only when asked. */
+struct strata_save_rule {
+    size_t rule_size;    /**< sizeof(struct strata_save_rule) */
+    uint64_t every;      /**< a save is due after every so many steps of the run; 0: only when asked */
+    uint64_t eval_every; /**< the run is evaluated after every so many: with "strata.keep_best" a save may follow; 0: never */
+    uint64_t steps;      /**< of the run, whose last one a save follows; 0: not known */
+};
+#define STRATA_SAVE_RULE_INIT STRATA_INIT(strata_save_rule, rule_size)
+
 /**
- * Announce that strata_engine_save() will be called after the next step.  Where updates do not wait for the next step, what lives
- * in memory is then written beside this one, and the save only hands it over; elsewhere it changes nothing.  If no save follows,
- * nothing is saved.
+ * Say after which steps the run will save, from the next one on.  Where updates do not wait for the next step, what lives in
+ * memory is then written beside a step that a save may follow, and the save only hands it over; if none follows, nothing is
+ * saved.
  *
- * @return STRATA_E_INVAL  the engine is NULL, nothing is loaded, or this run saves nothing, as in strata_engine_save()
+ * @param rule  copied; NULL: as STRATA_SAVE_RULE_INIT
+ *
+ * @return STRATA_E_INVAL  the engine is NULL, this run saves nothing, as in strata_engine_save(), or no version has this
+ * rule_size the status that ended the engine
  */
-STRATA_API strata_status strata_engine_save_comes(struct strata_engine *engine);
+STRATA_API strata_status strata_engine_save_when(struct strata_engine *engine, const struct strata_save_rule *rule);
+
+/**
+ * Whether strata_engine_save() is to be called now: the run has made steps that no checkpoint has, or of which the save has
+ * failed, and the rule says so, or someone asks.
+ *
+ * @param asked  by a signal, at the end of the run, or since the weights are among the best
+ * @param due    out; of several ranks the same on each, if `asked` is
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, or this run saves nothing
+ *         the status that ended the engine
+ */
+STRATA_API strata_status strata_engine_save_due(struct strata_engine *engine, bool asked, bool *due);
 
 /** How a save went. */
 struct strata_saved {

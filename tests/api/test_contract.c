@@ -377,7 +377,7 @@ static void a_use_allows_what_it_is_for(void **state)
     assert_ok(run_start(&evaluates));
     assert_refused(strata_engine_step(evaluates.engine, ids, ids, NULL, NULL), "another use");
     assert_refused(strata_engine_save(evaluates.engine, NULL), "strata_engine_save: the model was opened for another use");
-    assert_refused(strata_engine_save_comes(evaluates.engine), "another use than training");
+    assert_refused(strata_engine_save_when(evaluates.engine, NULL), "another use than training");
     assert_ok(strata_engine_eval(evaluates.engine, ids, ids, NULL, &loss, &seen));
     assert_true(seen == 4 * RUN_SEQ && loss > 0);
     ids[3] = 256;

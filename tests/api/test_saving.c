@@ -191,7 +191,6 @@ static void the_end_of_a_run_loses_no_save(void **state)
     assert_ok(run_start(&r));
     assert_refused(strata_engine_save(r.engine, NULL), "or since the run began");
     assert_ok(run_train(&r, 0, SAVED, NULL));
-    assert_ok(strata_engine_save_comes(r.engine));
     assert_ok(strata_engine_save(r.engine, NULL));
     assert_ok(strata_engine_saved(r.engine, false, &saved));
     assert_false(saved.done);
@@ -200,6 +199,48 @@ static void the_end_of_a_run_loses_no_save(void **state)
     assert_int_equal(saved.steps, SAVED);
     run_close(&r);
     check_saved(&at_save, &later);
+}
+
+static bool is_due(const struct run *r, bool asked)
+{
+    bool due = !asked;
+
+    assert_ok(strata_engine_save_due(r->engine, asked, &due));
+    return due;
+}
+
+/* By its number of steps, or when asked, and only what no checkpoint has; a step that a save may follow writes what lives in
+ * memory. */
+static void a_rule_says_when_a_save_is_due(void **state)
+{
+    struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_step step = STRATA_STEP_INIT;
+    char text[640];
+    struct run r = {.text = text};
+
+    (void)state;
+    snprintf(text, sizeof(text), CONFIG_HEAD ", \"keep_best\": 1, \"save\": \"%s\"}}", scratch_path("save"));
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    rule.every = 3, rule.eval_every = 2, rule.steps = 5;
+    assert_ok(strata_engine_save_when(r.engine, &rule));
+    assert_true(!is_due(&r, false) && !is_due(&r, true));
+    for (uint64_t done = 1; done <= 5; done++) {
+        assert_ok(run_train(&r, done - 1, 1, &step));
+        assert_true((step.write_bytes > 0) == (done != 1)); /* 2 and 4 are evaluated, 3 is due, 5 is the last */
+        assert_true(is_due(&r, false) == (done == 3) && is_due(&r, true));
+        if (done == 3) {
+            save_whole(&r, &saved);
+            assert_true(saved.steps == done && !is_due(&r, false) && !is_due(&r, true));
+        }
+    }
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.fsync", .count = 1, .result = -EIO});
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_IO, "a save that fails");
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_true(is_due(&r, true)); /* again */
+    run_close(&r);
 }
 
 /* A second run saves to the same directory: a checkpoint tells of those of its own run alone, by whose name it goes. */
@@ -495,11 +536,14 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_ok(run_start(&r));
     assert_ok(run_train(&r, 0, 1, NULL));
     assert_refused(strata_engine_save(r.engine, NULL), "names no directory: set strata.save");
-    assert_refused(strata_engine_save_comes(r.engine), "names no directory: set strata.save");
+    assert_refused(strata_engine_save_when(r.engine, NULL), "names no directory: set strata.save");
     saved.done = false;
     assert_ok(strata_engine_saved(r.engine, false, &saved)); /* a loop that waits for it ends */
     assert_true(saved.done);
     assert_refused(strata_engine_saved(NULL, true, &saved), "engine is NULL");
+    assert_refused(strata_engine_save_due(NULL, true, &same), "engine is NULL");
+    assert_refused(strata_engine_save_due(r.engine, true, NULL), "due is NULL");
+    assert_refused(strata_engine_save_due(r.engine, true, &same), "names no directory: set strata.save");
     assert_refused(strata_engine_saved(r.engine, true, NULL), "saved is NULL");
     assert_refused(strata_engine_resume(r.engine, NULL, NULL), "checkpoint is NULL");
     assert_ok(run_train(&r, 1, 1, NULL));
@@ -598,6 +642,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_refused_step_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_rule_says_when_a_save_is_due, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_run_whose_save_is_due_is_not_replaced, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
