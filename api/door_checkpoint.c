@@ -8,8 +8,8 @@
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/store.h"
 #include "run/checkpointer.h"
+#include "run/resume.h"
 #include "run/resume_compare.h"
-#include "run/resume_volumes.h"
 #include "run/run_describe.h"
 #include "strata/checkpoint.h"
 
@@ -145,99 +145,9 @@ void strata_checkpoint_close(struct strata_checkpoint *checkpoint)
 
 /* --- resuming --- */
 
-struct watched {
-    const struct strata_model *model;
-    uint64_t done, total;
-};
-
-static strata_status watch(void *ctx, uint64_t elems)
+static strata_status watch(void *ctx, uint64_t done, uint64_t total)
 {
-    struct watched *w = ctx;
-
-    w->done += elems;
-    return st_handle_watch(w->model, "reading the checkpoint", w->done, w->total);
-}
-
-static uint64_t elems_of(const struct st_extents *e)
-{
-    uint64_t elems = 0;
-
-    for (uint64_t i = 0; i < e->row_count; i++)
-        elems += e->rows[i].elems;
-    return elems;
-}
-
-/* Checkpoints of this run will have the base that this one has.  Its files can be linked if they are what this run's would be:
- * those of other directories, or of another pattern over them, have other bytes. */
-static bool needs_own_base(const struct strata_engine *e, const struct st_manifest *m)
-{
-    const struct st_swap *swap = st_engine_swap(e->run.engine);
-
-    return e->run.checkpointer != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
-           !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
-}
-
-static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck, bool rescales)
-{
-    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents) / st_program_cuts(e->run.program)};
-    const struct st_program *program = e->run.program;
-    const uint32_t cuts = st_program_cuts(program);
-    const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
-    struct st_resume_volumes *r = calloc(1, sizeof(*r)), *old = e->run.resumed;
-    struct st_resume_opts opts = {.extents = &ck->extents,
-                                  .train = &ck->manifest.train,
-                                  .rescales = rescales,
-                                  .copies = needs_own_base(e, &ck->manifest),
-                                  .progress = watch,
-                                  .ctx = &w};
-    strata_status st;
-
-    st = r != NULL ? st_resume_volumes_open(r, e->run.engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
-                   : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
-    if (st == STRATA_OK)
-        st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
-    if ((st = st_engine_agree(e->run.engine, st, "the files of a checkpoint")) == STRATA_OK) {
-        opts.volumes = r->volumes;
-        opts.own = own ? r->own_volumes : NULL;
-        opts.part_bytes = ck->manifest.space_bytes;
-        st = st_engine_resume(e->run.engine, &opts);
-        st_resume_volumes_free(old, e->run.engine); /* not before: what the last step reads ahead may come from there */
-        e->run.resumed = NULL;
-    }
-    if (st == STRATA_OK && st_engine_adopted(e->run.engine))
-        e->run.resumed = r;
-    else
-        st_resume_volumes_free(r, e->run.engine);
-    return st;
-}
-
-/* The checkpoint that a rank has opened, by what no other one has. */
-struct opened {
-    char run[17];
-    uint64_t step;
-};
-
-/* All ranks resume from the same one: each has looked for it by itself. */
-static strata_status compare_ranks(struct strata_engine *e, const struct st_manifest *m)
-{
-    const uint32_t ranks = e->run.program->ranks;
-    struct opened mine = {.step = m->step}, *all = st_fault_refuses("api.resumed") ? NULL : calloc(ranks, sizeof(*all));
-    strata_status st = STRATA_OK;
-
-    memcpy(mine.run, m->run, sizeof(mine.run));
-    st = st_engine_agree(e->run.engine, all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a checkpoint"),
-                         "the memory for a checkpoint");
-    if (st == STRATA_OK)
-        st = st_engine_gather(e->run.engine, &mine, sizeof(mine), all, "the names of checkpoints");
-    for (uint32_t r = 1; r < ranks && st == STRATA_OK; r++)
-        if (strcmp(all[r].run, all[0].run) != 0 || all[r].step != all[0].step)
-            st = st_error(
-                STRATA_E_INPUT,
-                "rank %u resumes from step %llu of run %s, and rank 0 from step %llu of run %s: name the same checkpoint "
-                "to all ranks",
-                r, (unsigned long long)all[r].step, all[r].run, (unsigned long long)all[0].step, all[0].run);
-    free(all);
-    return st;
+    return st_handle_watch(ctx, "reading the checkpoint", done, total);
 }
 
 /* A save of this engine has ended meanwhile: it may have replaced the checkpoint, or that one was the oldest. */
@@ -270,15 +180,13 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         return st;
     st = st_checkpointer_settle(&e->run);
     if (st == STRATA_OK)
-        st = compare_ranks(e, &ck->manifest);
+        st = st_run_agree_checkpoint(&e->run, &ck->manifest);
     if (st == STRATA_OK)
         st = st_engine_agree(e->run.engine, compare(e, ck, o, &rescales), "a checkpoint's description");
     if (st != STRATA_OK)
         return st; /* nothing has changed */
     e->loaded = false;
-    st = read_into(e, ck, rescales);
-    if (st == STRATA_OK && e->run.checkpointer != NULL)
-        st = st_checkpointer_begin(e->run.checkpointer, ck);
+    st = st_run_resume(&e->run, ck, rescales, watch, e->plan->model);
     e->loaded = st == STRATA_OK;
     e->lr_set = false; /* it has the configuration's schedule */
     return st;
