@@ -29,7 +29,8 @@ void io_fill(void *base, uint64_t bytes)
 static strata_status dir_error(int err, const char *dir)
 {
     if (err == ENOENT)
-        return st_error(STRATA_E_INVAL, "%s: there is no such directory: create it, or name another with --nvme", dir);
+        return st_error(STRATA_E_INVAL, "%s: there is no such directory: mkdir -p %s makes it, or name another with --nvme", dir,
+                        dir);
     if (err == ENOTDIR)
         return st_error(STRATA_E_INVAL, "%s is not a directory: --nvme takes a directory", dir);
     return st_error_errno(err, "cannot create a file in %s: name a directory that can be written with --nvme", dir);

@@ -5,10 +5,12 @@
 #include "core/base/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Passes the result of a call that returns -1 and errno through a fault site, as a negative errno. */
@@ -151,6 +153,15 @@ static int look_into_pipe(int fd)
     return res;
 }
 
+/* The kernel's own files call themselves empty, and some wait for ever for what is to come (/proc/kmsg). */
+static bool is_of_kernel(int fd, const struct stat *info)
+{
+    struct statfs system;
+
+    return S_ISREG(info->st_mode) && info->st_size == 0 && !st_fault_refuses("file.statfs") && fstatfs(fd, &system) == 0 &&
+           (system.f_type == PROC_SUPER_MAGIC || system.f_type == TRACEFS_MAGIC || system.f_type == DEBUGFS_MAGIC);
+}
+
 /* O_NONBLOCK: opening a pipe must not wait for a process at its other end.  One that comes later would be met by nobody, and its
  * bytes be missing without a word. */
 static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
@@ -164,6 +175,10 @@ static strata_status open_checked(int *out, struct st_file_identity *identity, c
     *out = -1;
     if (res >= 0)
         res = passed("file.stat", fstat(fd, &info));
+    if (res >= 0 && is_of_kernel(fd, &info)) {
+        close(fd);
+        return st_error(missing, "%s: is a file of the kernel's, which may never end: copy what is wanted out of it", path);
+    }
     if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
         if (S_ISFIFO(info.st_mode) && (res = look_into_pipe(fd)) <= 0) {
             close(fd);

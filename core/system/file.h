@@ -44,7 +44,8 @@ bool st_file_is_same(const char *a, const char *b);
  *  its inputs. */
 strata_status st_file_check_apart(const char *out, const char *in);
 
-/** Open a regular file for reading; a link to one is followed.  Never waits: a pipe or a device is refused.  `missing` is the
+/** Open a regular file for reading; a link to one is followed.  Never waits: a pipe, a device or a file of the
+ *  kernel's (/proc) is refused.  `missing` is the
  *  status for a file that does not exist, is forbidden or is not a regular file: E_INPUT for a user's file.  A failing disk is
  *  E_IO. */
 strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
@@ -96,6 +97,8 @@ enum st_new_file_flags {
     ST_NEW_FILE_PARENTS = 2,   /* make missing directories, and remove them again at abort */
 };
 
+/** E_INPUT, or as st_error_errno(): `what` cannot be created in `dir`; of one that is missing the sentence says what makes it. */
+strata_status st_new_file_no_place(int err, const char *what, const char *dir);
 /** Whether `path` can be created: E_INPUT if the name is taken (by a regular file unless `overwrite`, by anything else always),
  *  or if its directory cannot be written to.  Creates nothing. */
 strata_status st_new_file_check(const char *path, bool overwrite);

@@ -63,6 +63,14 @@ bool st_new_file_is_dir(const char *path, const char *dir)
     return st_new_file_is_same(a, b);
 }
 
+strata_status st_new_file_no_place(int err, const char *what, const char *dir)
+{
+    if (err != ENOENT)
+        return st_error_errno(err, "%s: cannot be created in %s", what, dir);
+    return st_error(STRATA_E_INPUT, "%s: cannot be created in %s: No such file or directory: mkdir -p %s makes it", what, dir,
+                    dir);
+}
+
 strata_status st_new_file_check(const char *path, bool overwrite)
 {
     char dir[ST_PATH_MAX];
@@ -77,7 +85,7 @@ strata_status st_new_file_check(const char *path, bool overwrite)
         return STRATA_OK;
     if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
         errno = ENOTDIR; /* for root, access() would blame permissions */
-    return st_error_errno(errno, "%s: cannot be created in %s", path, dir);
+    return st_new_file_no_place(errno, path, dir);
 }
 
 /* --- directories --- */
@@ -150,7 +158,7 @@ static strata_status open_directory(struct st_new_file *f)
     if (res == 0)
         res = st_result(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (res < 0)
-        return st_error_errno((int)-res, "%s: cannot be created in %s", f->path, dir);
+        return st_new_file_no_place((int)-res, f->path, dir);
     f->dir_fd = (int)res;
     return STRATA_OK;
 }

@@ -32,7 +32,8 @@ strata_status st_owned_dir_error(int err, const char *what, const char *path, co
 
     switch (err) {
     case ENOENT:
-        return st_error(STRATA_E_INPUT, "%s: there is no such directory: create it, or name another with %s", path, option);
+        return st_error(STRATA_E_INPUT, "%s: there is no such directory: mkdir -p %s makes it, or name another with %s", path,
+                        path, option);
     case ENOTDIR:
         return st_error(STRATA_E_INPUT, "%s is not a directory: %s takes a directory", path, option);
     case ENOSPC:
