@@ -314,7 +314,12 @@ strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struc
 
 strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite)
 {
-    return dir == NULL ? st_error_missing(__func__, "dir") : st_store_check_names(dir, after, overwrite);
+    strata_status st;
+
+    if (dir == NULL)
+        return st_error_missing(__func__, "dir");
+    st = st_store_check_names(dir, after, overwrite);
+    return st == STRATA_OK ? st_checkpointer_check_place(dir) : st;
 }
 
 bool strata_save_takes(const char *name)

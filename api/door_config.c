@@ -3,20 +3,25 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/owned_dir.h"
 #include "model/adapter/adapter.h"
+#include "nvme/swap/swap.h"
 #include "offload/checkpoint/store.h"
+#include "offload/config/config_options.h"
 #include "offload/config/recipe.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define IDLE_NAMED_MOST 4u /* at most this many keys without effect are named */
 
 static bool is_idle(const struct st_config_row *row)
 {
-    return row->verdict == ST_VERDICT_NOTICE &&
+    return row->verdict == ST_VERDICT_NOTICE && !row->announced &&
            (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE || row->origin == ST_ORIGIN_ENVIRONMENT);
 }
 
@@ -188,6 +193,24 @@ strata_status strata_config_check(struct strata_config **config, const struct st
     struct strata_config_opts o;
 
     return config != NULL ? open_any(config, &o, opts) : st_error_missing(__func__, "config");
+}
+
+strata_status strata_config_check_nvme(const struct strata_config *config)
+{
+    struct st_machine_opts opts;
+    uint64_t room;
+    strata_status st;
+
+    if (config == NULL)
+        return st_error_missing(__func__, "config");
+    if (!st_config_uses_nvme(&config->values))
+        return STRATA_OK;
+    st_config_machine_opts(&opts, &config->values);
+    st = st_swap_room(opts.nvme.dirs, opts.nvme.dir_count, NULL, opts.nvme.block_bytes, &room, NULL);
+    for (uint32_t i = 0; i < opts.nvme.dir_count && st == STRATA_OK; i++)
+        if (st_fault_refuses("config.nvme") || access(opts.nvme.dirs[i], W_OK | X_OK) != 0)
+            st = st_owned_dir_error(errno, "cannot write to", opts.nvme.dirs[i], "--nvme");
+    return st;
 }
 
 uint32_t strata_config_row_count(const struct strata_config *config)

@@ -227,10 +227,11 @@ static const struct command commands[] = {
      "  strata tune --nvme /scratch --write ds_config.json"},
     {"check", CLI_CMD_CHECK, cmd_check, "every value of a configuration: its origin and its meaning here",
      "CONFIG.json|FILE.yaml [options]",
-     "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
-     "configuration of a run change it here, too.  The keys that are given come first, then those without effect, by what that\n"
-     "means, and of a trainer's file (docs/yaml.md) the options of strata train.  Model and data that it names, or --model and\n"
-     "--data, are opened where they are here.  The last line is the verdict.\n"
+     "Takes a whole command line of train.  Exit code 0 if a run would take it, 2 if not; all problems are listed, and\n"
+     "nothing is made.  The keys that are given come first, then those without effect, by what that\n"
+     "means, and of a trainer's file (docs/yaml.md) the options of strata train.  Model and data are opened where they are here,\n"
+     "and the places of checkpoints and results looked at.  The last line is the verdict: what would be refused, what was\n"
+     "not looked at, and what has to be there.\n"
      "Without a file, under accelerate launch: what its variables say.\n"
      "\n"
      "Example:\n"

@@ -188,6 +188,16 @@ static strata_status check_kinds(const struct cli_run *r, const char *option, co
     return check_text_options(r->args);
 }
 
+strata_status cli_run_check_data(const struct cli_run *r)
+{
+    const struct cli_args *args = r->args;
+    const strata_status st = check_endings(args);
+
+    return st != STRATA_OK || args->data.count + args->datasets.count == 0
+               ? st
+               : check_kinds(r, "--data", args->data.items, args->data.count, args->datasets.count);
+}
+
 static strata_status open_texts(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout,
                                 const char *const *paths, uint32_t count, bool evaluated)
 {
@@ -226,7 +236,7 @@ strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, s
 {
     const struct cli_args *args = r->args;
     const uint32_t texts = count_texts(args->data.items, args->data.count) + args->datasets.count;
-    const strata_status st = check_kinds(r, "--data", args->data.items, args->data.count, args->datasets.count);
+    const strata_status st = cli_run_check_data(r);
 
     if (st != STRATA_OK)
         return st;

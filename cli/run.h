@@ -53,6 +53,8 @@ void cli_run_close(struct cli_run *r);
 strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout);
 /** Whether --data PATH is a text or rows of texts, of which tokens must be made. */
 bool cli_run_is_text(const char *path);
+/** The part of it that names tell: kinds that are not read, texts beside token files, options without their data. */
+strata_status cli_run_check_data(const struct cli_run *r);
 /** Open --eval-data. */
 strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **data);
 

@@ -54,6 +54,38 @@ void st_checkpointer_keep_report(struct st_checkpointer *s, const struct st_comm
 
 /* --- a run that saves --- */
 
+/* As mkdir() says. */
+static strata_status cannot_make(const char *save, int err)
+{
+    char above[ST_PATH_MAX];
+    strata_status st;
+
+    if (err != ENOENT)
+        return st_error_errno(err, "strata.save (--save) %s", save);
+    if ((st = st_path_dir(above, save)) != STRATA_OK)
+        return st;
+    return st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in: mkdir -p %s makes one", save,
+                    above);
+}
+
+strata_status st_checkpointer_check_place(const char *dir)
+{
+    char save[ST_PATH_MAX], above[ST_PATH_MAX];
+    struct stat info;
+    strata_status st = st_path_copy(save, dir);
+
+    if (st != STRATA_OK)
+        return st;
+    save[st_path_length(save)] = '\0';
+    if (!st_fault_refuses("run.save_place") && stat(save, &info) == 0)
+        return S_ISDIR(info.st_mode) ? STRATA_OK : cannot_make(save, ENOTDIR);
+    if (errno != ENOENT)
+        return cannot_make(save, errno);
+    if ((st = st_path_dir(above, save)) != STRATA_OK)
+        return st;
+    return !st_fault_refuses("run.save_place") && access(above, W_OK | X_OK) == 0 ? STRATA_OK : cannot_make(save, errno);
+}
+
 static strata_status make_directory(struct st_checkpointer *s)
 {
     int err = 0;
@@ -68,10 +100,7 @@ static strata_status make_directory(struct st_checkpointer *s)
     live = s;
     pthread_mutex_unlock(&live_mutex);
     st_ending_release();
-    if (err != 0 && err != EEXIST)
-        return err == ENOENT ? st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in", s->save)
-                             : st_error_errno(err, "strata.save (--save) %s", s->save);
-    return STRATA_OK;
+    return err == 0 || err == EEXIST ? STRATA_OK : cannot_make(s->save, err);
 }
 
 /* What it made goes where it is empty.  live_mutex is held. */

@@ -13,6 +13,8 @@
  *  @param overwrite  checkpoints that have the names of new ones are replaced
  *  @return E_INPUT: it cannot be one; E_CONFIG: an I/O method without files; E_NOSPC, E_IO, E_NOMEM */
 strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *run, bool overwrite);
+/** E_INPUT: such a directory is neither there nor could it be made.  Makes nothing. */
+strata_status st_checkpointer_check_place(const char *dir);
 /** Waits for a save in progress; the engine must be there still.  NULL is fine, also for close. */
 void st_checkpointer_stop(struct st_checkpointer *s);
 /** Of one that was stopped, after the engine, whose swap may lie in the directory: that goes where it was made and is empty. */

@@ -166,6 +166,15 @@ static uint32_t without_effect(const uint32_t counts[GROUP_COUNT])
     return count;
 }
 
+/* " if model, data and number of steps are there". */
+static void print_needed(FILE *file, const struct cli_check *c)
+{
+    for (uint32_t i = 0; i < c->needed_count; i++)
+        st_print(file, "%s%s", i == 0 ? " if " : i + 1 < c->needed_count ? ", " : " and ", c->needed[i]);
+    st_print(file, "%s", c->needed_count == 0 ? "" : c->needed_count == 1 ? " is there" : " are there");
+    st_print(file, "\n");
+}
+
 void cli_check_print_verdict(const struct cli_check *c)
 {
     FILE *const file = st_wrap_open(stdout);
@@ -177,12 +186,14 @@ void cli_check_print_verdict(const struct cli_check *c)
     for (uint32_t i = 0; i < c->unseen_count; i++)
         st_print(file, "%s%s", i == 0 ? " (" : ", ", c->unseen[i]);
     st_print(file, "%s; ", c->unseen_count > 0 ? ")" : "");
-    if (c->refusal == NULL)
-        st_print(file, "training would start\n");
-    else if (c->others > 0)
+    if (c->refusal == NULL) {
+        st_print(file, "training would start");
+        print_needed(file, c);
+    } else if (c->others > 0) {
         st_print(file, "training would be refused because %s (and %u more)\n", c->refusal, c->others);
-    else
+    } else {
         st_print(file, "training would be refused because %s\n", c->refusal);
+    }
     st_wrap_close(file, stdout);
 }
 
@@ -235,6 +246,10 @@ static void put_verdict(struct st_json_writer *w, const struct cli_check *c)
     }
     for (uint32_t i = 0; i < c->unseen_count; i++)
         st_json_put_string(w, NULL, c->unseen[i]);
+    st_json_array_close(w);
+    st_json_array_open(w, "needs");
+    for (uint32_t i = 0; i < c->needed_count && c->refusal == NULL; i++)
+        st_json_put_string(w, NULL, c->needed[i]);
     st_json_array_close(w);
     st_json_object_close(w);
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CLI_CHECK_UNSEEN_MAX 8u
+#define CLI_CHECK_UNSEEN_MAX 16u
 
 /* Strings are borrowed. */
 struct cli_check {
@@ -17,6 +17,8 @@ struct cli_check {
     bool all;                                 /* values that nobody gave, too */
     const char *unseen[CLI_CHECK_UNSEEN_MAX]; /* [unseen_count] parts of a run that were not looked at */
     uint32_t unseen_count;
+    const char *needed[CLI_CHECK_UNSEEN_MAX]; /* [needed_count] those that a run needs, and that are not there */
+    uint32_t needed_count;
     const char *refusal; /* why a run would be refused: the first problem; NULL: it would start */
     uint32_t others;     /* further problems */
 };

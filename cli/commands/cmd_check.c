@@ -34,7 +34,7 @@ static strata_status read_config(struct strata_config **config, const char *file
     opts.file = file;
     opts.recipe = args->recipe;
     opts.variables = (const char *const *)environ;
-    opts.steps_later = args->recipe != NULL && args->max_steps == 0;
+    opts.steps_later = args->max_steps == 0 && (args->recipe != NULL || args->epochs > 0);
     opts.overrides = args->overrides.items;
     opts.override_count = args->overrides.count;
     opts.allow_unknown = args->allow_unknown;
@@ -83,14 +83,16 @@ int cmd_check(const struct cli_args *args)
     struct strata_config *config = NULL;
     struct cli_ranks ranks;
     strata_status st = cli_ranks_find(&ranks, args);
+    uint32_t count;
 
     if (st != STRATA_OK)
         return cli_fail(st);
-    st = read_config(&config, file, args, ranks.who.ranks);
+    count = args->ranks != 0 ? (uint32_t)args->ranks : ranks.who.ranks;
+    st = read_config(&config, file, args, count);
     c.config = config;
-    if (st == STRATA_OK && ranks.who.ranks <= 1)
-        st = cli_check_parts(&c, args, file);
-    else /* of several ranks a run opens them together */
+    if (st == STRATA_OK)
+        st = cli_check_parts(&c, args, file, config, count);
+    else
         leave_parts(&c);
     take_refusal(&c, st);
     if (ranks.who.rank == 0) /* the others find the same */

@@ -11,94 +11,17 @@
 #include "cli/commands/train_internal.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
 #include "core/system/clock.h"
 #include "core/system/watchdog.h"
 #include "core/trace/stats.h"
-#include "strata/recipe.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 /* --- before anything is allocated --- */
-
-/* Hours of training must not end with "no such directory". */
-static strata_status check_out(const struct train *t)
-{
-    const struct cli_args *args = t->args;
-    const char *path = args->out;
-    char out[ST_PATH_MAX], parent[ST_PATH_MAX];
-    struct stat info;
-    strata_status st;
-
-    if (path == NULL || !speaks(t) || t->finished.asked)
-        return STRATA_OK;
-    if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-        return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
-    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
-        st = cli_output_check_dir("--out", path, args);
-        return st == STRATA_OK && t->run.model->adapter == NULL ? cli_output_check_replaced("--out", path, args) : st;
-    }
-    if (errno != ENOENT)
-        return st_error_errno(errno, "--out %s: cannot be written", path);
-    if (lstat(path, &info) == 0)
-        return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
-    if ((st = st_path_copy(out, path)) != STRATA_OK)
-        return st;
-    out[st_path_length(out)] = '\0';
-    if ((st = st_path_dir(parent, out)) != STRATA_OK)
-        return st;
-    if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
-        return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
-    return STRATA_OK;
-}
-
-/* Steps of --max-steps are whole.  A trainer's end with the epoch, the last one smaller, or left out. */
-static void note_whole_steps(const struct train *t, uint64_t count, uint64_t sequences)
-{
-    const char *key = strata_recipe_key_of(t->args->recipe, "--max-steps");
-    const bool trainers = key != NULL && strcmp(key, "max_steps") == 0;
-
-    if (count < sequences && speaks(t))
-        st_log(ST_LOG_NOTICE,
-               "the data has %" PRIu64 " %s and a step takes %" PRIu64
-               ": each goes on with the next epoch's, and Trainer's would end "
-               "with the epoch, as with --epochs",
-               count, count == 1 ? "sequence" : "sequences", sequences);
-    else if (trainers && count % sequences != 0 && t->steps > count / sequences && speaks(t))
-        st_log(ST_LOG_NOTICE,
-               "max_steps: the data has %" PRIu64 " sequences and a step %" PRIu64
-               ": one goes on with the next epoch's, and none does there",
-               count, sequences);
-}
-
-/* As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
- * steps. */
-static strata_status count_steps(struct train *t)
-{
-    const uint64_t sequences = t->run.shape.world_sequences;
-
-    t->steps = t->args->max_steps;
-    if (t->args->epochs == 0) {
-        note_whole_steps(t, strata_data_count(t->data), sequences);
-        return STRATA_OK;
-    }
-    t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
-    t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
-    if (cli_saves_steps(&t->saves) > t->steps)
-        return st_error(STRATA_E_INVAL,
-                        "--epochs %g, %" PRIu64 " %s of this data: the checkpoint has %" PRIu64 " steps behind it already",
-                        t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_saves_steps(&t->saves));
-    return strata_model_set_steps(t->run.model, t->steps);
-}
 
 /* Tokens are made here, and the longest row decides how much memory that takes: where it is more than the run will take, it is
  * the most that this process has. */
@@ -144,48 +67,7 @@ static strata_status open_data(struct train *t)
     if (st == STRATA_OK && (args->eval_data != NULL || args->eval_datasets.count > 0))
         st = cli_run_eval_data(&t->run, &t->eval_data);
     note_tokens(t, before);
-    return st == STRATA_OK ? count_steps(t) : st;
-}
-
-/* A run that resumes has a trace of its own, beside those of its earlier parts. */
-static struct cli_args traces(const struct cli_args *args)
-{
-    struct cli_args resumed = *args;
-
-    resumed.overwrite = args->overwrite || args->resume != NULL;
-    return resumed;
-}
-
-static strata_status check_evaluated(const struct cli_args *args, uint32_t keep_best)
-{
-    const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
-    const bool often = args->eval_every != 0 || args->eval_part > 0 || args->eval_epochs;
-
-    if (often && ways == 0)
-        return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
-    if (!often && (args->early_stop != 0 || keep_best != 0))
-        return st_error(STRATA_E_INVAL, "%s needs --eval-every N: it goes by the losses of evaluations",
-                        args->early_stop != 0 ? "--early-stop" : "--keep-best");
-    return ways <= 1
-               ? STRATA_OK
-               : st_error(STRATA_E_INVAL, "--eval-data, --eval-dataset and --val-size exclude each other: each says what is "
-                                          "evaluated");
-}
-
-/* Texts become the tokens that the run began with, though a day has passed. */
-static void keep_date(struct train *t)
-{
-    const char *date = t->saves.was.date;
-    const time_t now = time(NULL);
-    struct tm parts = {0};
-    char today[16];
-
-    if (date == NULL || date[0] == '\0' || t->args->date != NULL)
-        return;
-    t->run.date = date;
-    localtime_r(&now, &parts);
-    if ((strftime(today, sizeof(today), "%Y-%m-%d", &parts) == 0 || strcmp(today, date) != 0) && speaks(t))
-        st_log(ST_LOG_NOTICE, "templates take %s for today, as in the run that goes on", date);
+    return st == STRATA_OK ? train_count_steps(t) : st;
 }
 
 /* Of a run that goes on, what its checkpoint says of evaluations, by which it may have ended early. */
@@ -202,7 +84,6 @@ static void recall_evals(struct train *t)
 static strata_status prepare(struct train *t)
 {
     const struct cli_args *args = t->args;
-    struct cli_args resumed;
     strata_status st = cli_ranks_find(&t->run.ranks, args);
 
     if (st == STRATA_OK)
@@ -210,38 +91,18 @@ static strata_status prepare(struct train *t)
     args = &t->own;
     if (st == STRATA_OK)
         cli_ranks_note_alone(&t->run.ranks);
-    resumed = traces(args);
     if (st == STRATA_OK)
         st = cli_run_configure(&t->run, args, &t->progress);
     if (st == STRATA_OK)
         st = cli_ranks_agree(&t->run.ranks, args);
     if (st == STRATA_OK && !args->quiet)
         cli_ranks_print(&t->run.ranks, people(args));
-
     if (st == STRATA_OK)
-        st = check_evaluated(args, t->run.config->values.keep_best);
-    if (st == STRATA_OK && args->ops && args->trace == NULL)
-        st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
-    if (st == STRATA_OK)
-        st = cli_saves_prepare(&t->saves, args, &t->run.ranks, t->run.config->values.save, t->run.config->values.save_every);
-    if (st == STRATA_OK)
-        st = cli_saves_keep_step(&t->saves, &t->run);
-    keep_date(t);
-    t->run.saved_checkpoints = cli_saves_kept(&t->saves);
-    t->run.replaces = st == STRATA_OK && cli_saves_replace(&t->saves);
-    if (st == STRATA_OK && args->max_steps != 0 && cli_saves_steps(&t->saves) > args->max_steps)
-        st = st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
-                      args->max_steps, cli_saves_steps(&t->saves));
+        st = train_before_model(t);
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
-        cli_finished_ask(&t->finished, &t->saves, t->run.model->adapter != NULL);
-    if (st == STRATA_OK)
-        st = check_out(t);
-    if (st == STRATA_OK)
-        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
-    if (st == STRATA_OK)
-        st = cli_output_check("--trace", args->trace, &resumed);
+        st = train_before_plan(t);
     if (st == STRATA_OK)
         st = strata_plan_make(&t->run.plan, t->run.model, t->run.machine);
     if (st == STRATA_OK)
@@ -279,7 +140,7 @@ static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
-    const struct cli_args resumed = traces(args);
+    const struct cli_args resumed = train_traces(args);
     strata_status st =
         cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, t->saves.was.run, cli_saves_lacks_lines(&t->saves));
 

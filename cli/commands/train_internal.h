@@ -61,6 +61,20 @@ static inline bool is_short(const struct train *t)
     return t->steps_done < t->steps || t->eval_cut;
 }
 
+/* train_before.c */
+
+/** Once it is configured: whether there is something to evaluate, as often as is asked. */
+strata_status train_check_evaluated(const struct train *t);
+/** The same, and: what it goes on from, when it evaluates, and where it saves.  Makes nothing. */
+strata_status train_before_model(struct train *t);
+/** Where its results go.  Without a model: as far as that can be said.  Makes nothing. */
+strata_status train_before_plan(struct train *t);
+/** The options that its trace is written by: a run that resumes has one of its own, beside those of its earlier parts. */
+struct cli_args train_traces(const struct cli_args *args);
+/** As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
+ *  steps. */
+strata_status train_count_steps(struct train *t);
+
 /* train_end.c */
 
 /** After the last step: digests, the model.  E_CANCELLED: the run was ended early. */

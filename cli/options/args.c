@@ -227,7 +227,7 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     if (is_on_line(args, c, "adapter"))
         st = replace_adapter(args);
     for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
-        const struct cli_option *o = cli_option_find(args->command == CLI_CMD_CHECK ? CLI_CMD_TRAIN : args->command, name);
+        const struct cli_option *o = cli_option_find(args->command, name);
 
         if (o == NULL)
             return st_error(STRATA_E_CONFIG, "the recipe asks for --%s %s, which is not in this version", name,
@@ -342,6 +342,28 @@ bool cli_args_list_hardware(const struct cli_args *args)
     return args->gpu != NULL && (strcmp(args->gpu, "list") == 0 || strcmp(args->gpu, "help") == 0);
 }
 
+/* Options of a run that go together, or not. */
+static strata_status check_together(const struct cli_args *args)
+{
+    if ((args->datasets.count + args->eval_datasets.count > 0) != (args->dataset_info != NULL))
+        return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
+    if (args->seq_len > 0 && args->cutoff_len > 0)
+        return st_error(STRATA_E_INVAL, "--seq-len and --cutoff-len exclude each other: both say how long a sequence is");
+    if (args->max_steps > 0 && args->epochs > 0)
+        return st_error(STRATA_E_INVAL, "--max-steps and --epochs exclude each other: both say how long the run is");
+    return STRATA_OK;
+}
+
+static strata_status check_checked(const struct cli_args *args)
+{
+    strata_status st = STRATA_OK;
+
+    if (args->positional.count > 0 || (args->recipe == NULL && !st_launch_by_accelerate((const char *const *)environ)))
+        st = require_words(args, args->config_file == NULL || args->recipe != NULL ? 1 : 0,
+                           "CONFIG.json, the configuration to check");
+    return st == STRATA_OK ? check_together(args) : st;
+}
+
 static strata_status args_check(const struct cli_args *args)
 {
     strata_status st;
@@ -355,12 +377,7 @@ static strata_status args_check(const struct cli_args *args)
             return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
     case CLI_CMD_CHECK:
-        if (args->positional.count == 0 && args->recipe != NULL) /* LLaMA-Factory's words */
-            return STRATA_OK;
-        if (args->positional.count == 0 && st_launch_by_accelerate((const char *const *)environ)) /* its variables are one */
-            return STRATA_OK;
-        return require_words(args, args->config_file == NULL || args->recipe != NULL ? 1 : 0,
-                             "CONFIG.json, the configuration to check");
+        return check_checked(args);
     case CLI_CMD_DIGEST:
         return require_words(args, 1, "DIR, a Hugging Face directory or a checkpoint");
     case CLI_CMD_TRACE:
@@ -404,19 +421,13 @@ static strata_status args_check(const struct cli_args *args)
     if (st == STRATA_OK && args->measure && (args->gpu != NULL || args->machine != NULL))
         return st_error(STRATA_E_INVAL, "--measure times this machine, and --%s %s describes another: leave one out",
                         args->gpu != NULL ? "gpu" : "machine", args->gpu != NULL ? args->gpu : args->machine);
-    if (st == STRATA_OK && (args->datasets.count + args->eval_datasets.count > 0) != (args->dataset_info != NULL))
-        return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
     if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)
         return check_prompt(args);
     if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
         st = require(args->data.count + args->datasets.count > 0, "--data FILE");
     if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
         st = require(args->max_steps > 0 || args->epochs > 0, "--max-steps N or --epochs N");
-    if (st == STRATA_OK && args->seq_len > 0 && args->cutoff_len > 0)
-        return st_error(STRATA_E_INVAL, "--seq-len and --cutoff-len exclude each other: both say how long a sequence is");
-    if (st == STRATA_OK && args->max_steps > 0 && args->epochs > 0)
-        return st_error(STRATA_E_INVAL, "--max-steps and --epochs exclude each other: both say how long the run is");
-    return st;
+    return st == STRATA_OK ? check_together(args) : st;
 }
 
 /* All directories form one value of the config: DeepSpeed's nvme_path, comma-separated. */
@@ -516,7 +527,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         tell_repeats(args, &c);
     if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
         st = recipe_take(args, &c);
-    if (st == STRATA_OK && !args->help)
+    if (st == STRATA_OK && !args->help && command != CLI_CMD_CHECK) /* which does so for its verdict */
         st = cli_patterns_expand(args);
     if (st == STRATA_OK && args->nvme.count > 0 &&
         (command & (CONFIGURES | CLI_CMD_BENCH_STEP | (args->measure ? CLI_CMD_INFO : 0))) != 0)

@@ -273,6 +273,7 @@ static const struct cli_option options[] = {
     {{"svg"}, CLI_CMD_TRACE, VALUE_TEXT, AT(svg), NULL, 0, 0, "FILE.svg", "the picture to write"},
     {{"step"}, CLI_CMD_TRACE, VALUE_COUNT, AT(step), NULL, 1, WHOLE_MAX, "N", "which step; default: the last that was recorded"},
     {{"width"}, CLI_CMD_TRACE, VALUE_COUNT, AT(width), NULL, 400, 20000, "N", "pixels; default 1100"},
+    {{"ranks", "nproc-per-node"}, CLI_CMD_CHECK, VALUE_COUNT, AT(ranks), NULL, 1, RANKS_MAX, "N", "check a run of N processes; default: as the launcher says"},
     {{"ranks", "nproc-per-node"}, CLI_CMD_LAUNCH, VALUE_COUNT, AT(ranks), NULL, 1, RANKS_MAX, "N", "-n N: processes to start on this machine"},
     {{"prefix"}, CLI_CMD_LAUNCH, VALUE_FLAG, AT(prefix), NULL, 0, 0, NULL, "each line begins with the number of the rank that prints it: [1]"},
     HEADING("Several processes"),
@@ -340,10 +341,11 @@ static const struct cli_option options[] = {
 /* clang-format on */
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
-/* plan takes a whole train command line; options that have no effect there are not in its help. */
+/* plan and check take a whole train command line; options that have no effect there are not in their help. */
 static bool option_taken(const struct cli_option *o, enum cli_command command)
 {
-    const uint32_t bits = command == CLI_CMD_PLAN ? CLI_CMD_PLAN | CLI_CMD_TRAIN : (uint32_t)command;
+    const bool as_train = command == CLI_CMD_PLAN || command == CLI_CMD_CHECK;
+    const uint32_t bits = (uint32_t)command | (as_train ? (uint32_t)CLI_CMD_TRAIN : 0u);
 
     return (o->commands & bits) != 0;
 }

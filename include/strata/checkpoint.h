@@ -231,8 +231,8 @@ struct strata_import_opts {
 STRATA_API strata_status strata_import(struct strata_model *model, const char *parts, const char *save,
                                        const struct strata_import_opts *opts, char path[4096]);
 
-/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`:
- * before hours of work. */
+/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`; or if
+ * it is neither there nor could be made: before hours of work.  Makes nothing. */
 STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);
 
 /** Whether a save may want this name in its directory: "step-00000100", "latest".  What else a program writes there needs another

@@ -117,6 +117,10 @@ STRATA_API strata_status strata_config_get_row(const struct strata_config *confi
 /** Problem `index`, from 0, as a sentence; NULL past the last.  Borrowed until the configuration is closed. */
 STRATA_API const char *strata_config_problem(const struct strata_config *config, uint32_t index);
 
+/** Look at the directories that swap space goes to: STRATA_E_INPUT, as strata_plan_make() and strata_engine_create() say it, if one
+ *  is missing, is none or cannot be written; STRATA_OK where nothing goes to NVMe.  Makes nothing. */
+STRATA_API strata_status strata_config_check_nvme(const struct strata_config *config);
+
 /** Close; models that were opened with it keep what they need.  NULL is fine. */
 STRATA_API void strata_config_close(struct strata_config *config);
 

@@ -151,7 +151,7 @@ void st_print_verdict(FILE *file, const struct st_field *field)
     static const char *const names[] = {"honoured", "notice", "rejected", "removed"};
     const char *separator = "; rejected: ";
 
-    fputs(names[field->verdict], file);
+    fputs(names[field->is_told ? ST_VERDICT_NOTICE : field->verdict], file);
     if (field->verdict == ST_VERDICT_REMOVED || (field->verdict == ST_VERDICT_REJECTED && field->type == ST_FIELD_OPEN))
         fputs(" unless off or empty", file);
     else if (field->plain != NULL && field->verdict == ST_VERDICT_REJECTED)

@@ -76,6 +76,7 @@ struct st_field {
     const char *help;
     const char *to; /* of recipes: the option (--seq-len) or path that the key becomes; NULL: none, or by a rule */
     const char *const (*refusals)[2]; /* of recipes: choices with a reason of their own, and it; end with NULL; NULL: none */
+    bool is_told;                     /* of recipes: a rule reads it, and nothing else becomes of it: a notice */
     bool in_file;                     /* of recipes: an object, or the name of a JSON file that has it */
 };
 

@@ -386,7 +386,7 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
                                         .verdict = state->verdict,
                                         .reason = reason,
                                         .changes = ST_CHANGES_NEITHER,
-                                        .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
+                                        .announced = state->announced && state->verdict != ST_VERDICT_REJECTED});
 }
 
 static void tell_rows(struct st_config_source *src, const struct st_list *rows)

@@ -63,9 +63,9 @@ static const struct st_field cluster_rows[] = {
      .help = "DEEPSPEED: as deepspeed_config says; FSDP: as fsdp_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
     {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "products of 8 bits are not in this version: bf16 or fp16",
      .help = "bf16.enabled, fp16.enabled; no: as the weights are stored. Not beside deepspeed_config_file"},
-    {.path = "num_processes", .type = ST_FIELD_ANY, .help = "of all machines; " LAUNCH},
-    {.path = "num_machines", .type = ST_FIELD_ANY, .help = LAUNCH},
-    {.path = "gpu_ids", .type = ST_FIELD_ANY, .help = "all, or as many as there are processes on a machine; " LAUNCH},
+    {.path = "num_processes", .type = ST_FIELD_ANY, .is_told = true, .help = "of all machines; " LAUNCH},
+    {.path = "num_machines", .type = ST_FIELD_ANY, .is_told = true, .help = LAUNCH},
+    {.path = "gpu_ids", .type = ST_FIELD_ANY, .is_told = true, .help = "all, or as many as there are processes on a machine; " LAUNCH},
     ST_RECIPE_NOTICE("machine_rank", "main_process_ip main_process_port rdzv_backend same_network "
                      "main_training_function enable_cpu_affinity mpirun_config", ANY, LAUNCH),
     ST_RECIPE_SPEED("use_cpu", NULL, ANY, "--device says where the run is"),
@@ -249,6 +249,8 @@ static bool tells_ranks(struct strata_recipe *r)
     st_recipe_announce(
         r, "num_processes",
         st_source_keep(r->src, "%.0f, and %u here: strata launch -n %.0f train ... starts them all", asked, r->ranks, asked));
+    if (!in_variables(r))
+        st_recipe_state_of(r, "num_processes")->verdict = ST_VERDICT_NOTICE;
     return true;
 }
 

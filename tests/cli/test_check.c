@@ -193,8 +193,8 @@ static void keys_are_grouped_and_judged(void **state)
         "zero_optimization.overlap_comm",
         "\nwithout effect: asked for and not done:\n",
         "wandb.enabled",
-        "\nverdict: 2 keys honoured, 5 without effect, 3 not looked at (model, data, memory); training "
-        "would start\n"};
+        "\nverdict: 2 keys honoured, 5 without effect, 4 not looked at (model, data, number of steps, memory); training "
+        "would start if model, data and number of steps are there\n"};
     struct program p;
     const char *at;
 

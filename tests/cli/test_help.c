@@ -209,7 +209,7 @@ static void launchers_append_the_local_rank(void **state)
     assert_true(args.rank == CLI_NOT_GIVEN && args.world_size == CLI_NOT_GIVEN);
     cli_args_fini(&args);
     assert_int_equal(parse(&args, CLI_CMD_CHECK, "config.json --local_rank=3"), STRATA_OK);
-    assert_true(args.local_rank == CLI_NOT_GIVEN);
+    assert_int_equal(args.local_rank, 3);
     cli_args_fini(&args);
 }
 

@@ -181,8 +181,9 @@ static void the_command_line_wins(void **state)
     st_json *root;
 
     put(w, "zero.json", "{\"train_micro_batch_size_per_gpu\": \"auto\", \"bf16\": {\"enabled\": \"auto\"}}");
-    workplace_run_ok(w, &p,
-                     "check {w}/full_sft.yaml --tokenizer {w}/characters --json --lr 0.5 --grad-accum 4 --config {w}/zero.json");
+    workplace_run_ok(
+        w, &p,
+        "check {w}/full_sft.yaml --tokenizer {w}/characters --out {w}/o --json --lr 0.5 --grad-accum 4 --config {w}/zero.json");
     assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
     for (const st_json *v = st_json_first(st_json_get(root, "values")); v != NULL; v = st_json_next(v)) {
         const char *path = st_json_string(st_json_get(v, "path")), *value = st_json_string(st_json_get(v, "value"));
@@ -210,14 +211,14 @@ static void check_lists_keys_options_and_values(void **state)
     struct program p;
     st_json *root;
 
-    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --tokenizer {w}/characters");
+    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --tokenizer {w}/characters --out {w}/o");
     assert_non_null(strstr(p.out, "honoured: --cutoff-len 128"));
     assert_non_null(strstr(p.out, "notice: no code of a model's directory is run"));
     assert_non_null(strstr(p.out, "options of strata train: --"));
     assert_non_null(strstr(p.out, "ds_z3_offload_config.json"));
     assert_non_null(strstr(p.out, "zero_optimization.offload_param.device"));
     program_free(&p);
-    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --tokenizer {w}/characters --json --lr 1e-3");
+    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --tokenizer {w}/characters --out {w}/o --json --lr 1e-3");
     assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
     assert_true(st_json_bool(st_json_get(root, "valid")));
     assert_string_equal(st_json_string(st_json_get(st_json_first(st_json_get(root, "options")), "name")), "cutoff-len");

@@ -1,0 +1,176 @@
+/* train_before.c - what strata train looks at before anything is allocated or made: inputs by which it goes on, outputs and their
+ * places.  strata check asks the same. */
+#include "api/handles.h"
+#include "cli/commands/train_internal.h"
+#include "cli/options/output.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "strata/recipe.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- before the model --- */
+
+strata_status train_check_evaluated(const struct train *t)
+{
+    const struct cli_args *args = &t->own;
+    const uint32_t keep_best = t->run.config->values.keep_best;
+    const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
+    const bool often = args->eval_every != 0 || args->eval_part > 0 || args->eval_epochs;
+
+    if (often && ways == 0)
+        return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
+    if (!often && (args->early_stop != 0 || keep_best != 0))
+        return st_error(STRATA_E_INVAL, "%s needs --eval-every N: it goes by the losses of evaluations",
+                        args->early_stop != 0 ? "--early-stop" : "--keep-best");
+    return ways <= 1
+               ? STRATA_OK
+               : st_error(STRATA_E_INVAL, "--eval-data, --eval-dataset and --val-size exclude each other: each says what is "
+                                          "evaluated");
+}
+
+/* Texts become the tokens that the run began with, though a day has passed. */
+static void keep_date(struct train *t)
+{
+    const char *date = t->saves.was.date;
+    const time_t now = time(NULL);
+    struct tm parts = {0};
+    char today[16];
+
+    if (date == NULL || date[0] == '\0' || t->args->date != NULL)
+        return;
+    t->run.date = date;
+    localtime_r(&now, &parts);
+    if ((strftime(today, sizeof(today), "%Y-%m-%d", &parts) == 0 || strcmp(today, date) != 0) && speaks(t))
+        st_log(ST_LOG_NOTICE, "templates take %s for today, as in the run that goes on", date);
+}
+
+strata_status train_before_model(struct train *t)
+{
+    const struct cli_args *args = &t->own;
+    const struct st_config *config = &t->run.config->values;
+    strata_status st = train_check_evaluated(t);
+
+    if (st == STRATA_OK && args->ops && args->trace == NULL)
+        st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
+    if (st == STRATA_OK)
+        st = cli_saves_prepare(&t->saves, args, &t->run.ranks, config->save, config->save_every);
+    if (st == STRATA_OK)
+        st = cli_saves_keep_step(&t->saves, &t->run);
+    if (st != STRATA_OK)
+        return st;
+    keep_date(t);
+    t->run.saved_checkpoints = cli_saves_kept(&t->saves);
+    t->run.replaces = cli_saves_replace(&t->saves);
+    if (args->max_steps == 0 || cli_saves_steps(&t->saves) <= args->max_steps)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
+                    args->max_steps, cli_saves_steps(&t->saves));
+}
+
+/* --- before the plan --- */
+
+static bool trains_adapter(const struct train *t)
+{
+    return t->run.model != NULL && t->run.model->adapter != NULL;
+}
+
+/* Hours of training must not end with "no such directory". */
+static strata_status check_out(const struct train *t)
+{
+    const struct cli_args *args = t->args;
+    const char *path = args->out;
+    char out[ST_PATH_MAX], parent[ST_PATH_MAX], what[ST_PATH_MAX + 16];
+    struct stat info;
+    strata_status st;
+
+    if (path == NULL || !speaks(t) || t->finished.asked)
+        return STRATA_OK;
+    if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
+    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
+        st = cli_output_check_dir("--out", path, args);
+        return st == STRATA_OK && !trains_adapter(t) ? cli_output_check_replaced("--out", path, args) : st;
+    }
+    if (errno != ENOENT)
+        return st_error_errno(errno, "--out %s: cannot be written", path);
+    if (lstat(path, &info) == 0)
+        return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
+    if ((st = st_path_copy(out, path)) != STRATA_OK)
+        return st;
+    out[st_path_length(out)] = '\0';
+    if ((st = st_path_dir(parent, out)) != STRATA_OK)
+        return st;
+    snprintf(what, sizeof(what), "--out %s", path);
+    if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
+        return st_new_file_no_place(errno, what, parent);
+    return STRATA_OK;
+}
+
+struct cli_args train_traces(const struct cli_args *args)
+{
+    struct cli_args resumed = *args;
+
+    resumed.overwrite = args->overwrite || args->resume != NULL;
+    return resumed;
+}
+
+strata_status train_before_plan(struct train *t)
+{
+    const struct cli_args *args = &t->own;
+    const struct cli_args resumed = train_traces(args);
+    strata_status st;
+
+    cli_finished_ask(&t->finished, &t->saves, trains_adapter(t));
+    st = check_out(t);
+    if (st == STRATA_OK)
+        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
+    return st == STRATA_OK ? cli_output_check("--trace", args->trace, &resumed) : st;
+}
+
+/* --- once there are data --- */
+
+/* Steps of --max-steps are whole.  A trainer's end with the epoch, the last one smaller, or left out. */
+static void note_whole_steps(const struct train *t, uint64_t count, uint64_t sequences)
+{
+    const char *key = strata_recipe_key_of(t->args->recipe, "--max-steps");
+    const bool trainers = key != NULL && strcmp(key, "max_steps") == 0;
+
+    if (count < sequences && speaks(t))
+        st_log(ST_LOG_NOTICE,
+               "the data has %" PRIu64 " %s and a step takes %" PRIu64
+               ": each goes on with the next epoch's, and Trainer's would end "
+               "with the epoch, as with --epochs",
+               count, count == 1 ? "sequence" : "sequences", sequences);
+    else if (trainers && count % sequences != 0 && t->steps > count / sequences && speaks(t))
+        st_log(ST_LOG_NOTICE,
+               "max_steps: the data has %" PRIu64 " sequences and a step %" PRIu64
+               ": one goes on with the next epoch's, and none does there",
+               count, sequences);
+}
+
+strata_status train_count_steps(struct train *t)
+{
+    const uint64_t sequences = t->run.shape.world_sequences;
+
+    t->steps = t->args->max_steps;
+    if (t->args->epochs == 0) {
+        note_whole_steps(t, strata_data_count(t->data), sequences);
+        return STRATA_OK;
+    }
+    t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
+    t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
+    if (cli_saves_steps(&t->saves) > t->steps)
+        return st_error(STRATA_E_INVAL,
+                        "--epochs %g, %" PRIu64 " %s of this data: the checkpoint has %" PRIu64 " steps behind it already",
+                        t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_saves_steps(&t->saves));
+    return strata_model_set_steps(t->run.model, t->steps);
+}
