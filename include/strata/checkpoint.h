@@ -155,8 +155,8 @@ struct strata_save_rule {
  *
  * @param rule  copied; NULL: as STRATA_SAVE_RULE_INIT
  *
- * @return STRATA_E_INVAL  the engine is NULL, this run saves nothing, as in strata_engine_save(), or no version has this
- * rule_size the status that ended the engine
+ * @return STRATA_E_INVAL  the engine is NULL, this run saves nothing, as in strata_engine_save(), or rule_size is another one
+ *         the status that ended the engine
  */
 STRATA_API strata_status strata_engine_save_when(struct strata_engine *engine, const struct strata_save_rule *rule);
 
