@@ -233,7 +233,7 @@ static strata_status look_at_places(struct looking *l)
         st = train_before_plan(t);
     if (st == STRATA_OK)
         st = strata_config_check_nvme(t->run.config);
-    if (st == STRATA_OK && t->finished.asked) /* all of it is compared */
+    if (st == STRATA_OK && t->resubmitted.asked) /* all of it is compared */
         leave(l, "output");
     return st;
 }
@@ -318,7 +318,7 @@ strata_status cli_check_parts(struct cli_check *c, const struct cli_args *args, 
         st = look(&l, config, ranks);
     (void)st_log_lowest(before);
     close_data(&l.train);
-    cli_saves_close(&l.train.saves);
+    cli_checkpoints_close(&l.train.checkpoints);
     if (l.train.run.config == config)
         l.train.run.config = NULL; /* the caller's */
     cli_run_close(&l.train.run);

@@ -1,10 +1,10 @@
 /* cli/commands/cmd_plan.c - prints the plan of a run without running it. */
 #include "api/handles.h"
 #include "api/plan_case.h"
+#include "cli/commands/checkpoints.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/commands/plan_question.h"
-#include "cli/commands/saves.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/print.h"
@@ -38,20 +38,20 @@ static void print_ops(const struct cli_run *r)
 }
 
 /* What the run would take over from the checkpoint that it goes on from. */
-static strata_status resume(struct cli_run *r, struct cli_saves *saves, const struct cli_args *args)
+static strata_status resume(struct cli_run *r, struct cli_checkpoints *checkpoints, const struct cli_args *args)
 {
-    strata_status st = cli_saves_find(saves, args, &r->ranks, r->config->values.save);
+    strata_status st = cli_checkpoints_find(checkpoints, args, &r->ranks, r->config->values.save);
 
     if (st == STRATA_OK)
-        st = cli_saves_keep_step(saves, r);
-    r->saved_checkpoints = cli_saves_kept(saves);
+        st = cli_checkpoints_keep_step(checkpoints, r);
+    r->saved_checkpoints = cli_checkpoints_kept(checkpoints);
     return st;
 }
 
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_run run = {.ranks.who = {.ranks = 1}};
-    struct cli_saves saves = {0};
+    struct cli_checkpoints checkpoints = {0};
     strata_status st, shown = STRATA_OK;
     int code = 0;
 
@@ -68,7 +68,7 @@ int cmd_plan(const struct cli_args *args)
     if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);
     if (st == STRATA_OK)
-        st = resume(&run, &saves, args);
+        st = resume(&run, &checkpoints, args);
     if (st == STRATA_OK)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
@@ -87,7 +87,7 @@ int cmd_plan(const struct cli_args *args)
         code = cli_fail(shown);
     if (run.plan != NULL && (shown = cli_plan_picture(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);
-    cli_saves_close(&saves);
+    cli_checkpoints_close(&checkpoints);
     cli_run_close(&run);
     return code;
 }

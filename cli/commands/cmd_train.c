@@ -49,11 +49,11 @@ static void count_parts(struct train *t)
     if (own->eval_epochs)
         own->eval_every = an_epoch;
     if (own->save_epochs)
-        t->saves.every = an_epoch;
+        t->checkpoints.every = an_epoch;
     if (own->eval_part > 0)
         own->eval_every = (uint64_t)ceil((double)t->steps * own->eval_part);
     if (own->save_part > 0)
-        t->saves.every = (uint64_t)ceil((double)t->steps * own->save_part);
+        t->checkpoints.every = (uint64_t)ceil((double)t->steps * own->save_part);
     if (own->print_part > 0)
         t->run.config->values.steps_per_print = (uint32_t)fmin(ceil((double)t->steps * own->print_part), UINT32_MAX);
 }
@@ -73,12 +73,12 @@ static strata_status open_data(struct train *t)
 /* Of a run that goes on, what its checkpoint says of evaluations, by which it may have ended early. */
 static void recall_evals(struct train *t)
 {
-    const bool goes_on = t->saves.from != NULL;
+    const bool goes_on = t->checkpoints.from != NULL;
 
     cli_evals_begin(&t->evals, t->run.config != NULL ? t->run.config->values.keep_best : 0, t->args->early_stop,
-                    goes_on ? t->saves.was.note : NULL);
-    t->saves.evals = &t->evals;
-    t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_saves_steps(&t->saves) : t->steps_asked;
+                    goes_on ? t->checkpoints.was.note : NULL);
+    t->checkpoints.evals = &t->evals;
+    t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_checkpoints_steps(&t->checkpoints) : t->steps_asked;
 }
 
 static strata_status prepare(struct train *t)
@@ -112,7 +112,7 @@ static strata_status prepare(struct train *t)
     t->steps_asked = t->steps;
     recall_evals(t);
     if (st == STRATA_OK)
-        st = cli_finished_compare(&t->finished, &t->saves, t->steps);
+        st = cli_resubmitted_compare(&t->resubmitted, &t->checkpoints, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(st_plan_case(t->run.plan), false, people(args));
     return st;
@@ -129,8 +129,8 @@ static strata_status open_monitor(struct train *t)
                                 .tensorboard = {c->tensorboard.enabled, c->tensorboard.output_path, c->tensorboard.job_name},
                                 .csv = {c->csv_monitor.enabled, c->csv_monitor.output_path, c->csv_monitor.job_name},
                                 .overwrite = t->args->overwrite,
-                                .goes_on = t->saves.from != NULL,
-                                .again = cli_saves_begins(&t->saves),
+                                .goes_on = t->checkpoints.from != NULL,
+                                .again = cli_checkpoints_begins(&t->checkpoints),
                                 .scales = st_model_workload(t->run.model->model)->dtype == STRATA_F16,
                             });
 }
@@ -141,10 +141,10 @@ static strata_status begin_outputs(struct train *t)
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
     const struct cli_args resumed = train_traces(args);
-    strata_status st =
-        cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, t->saves.was.run, cli_saves_lacks_lines(&t->saves));
+    strata_status st = cli_lines_create(&t->lines, args, t->checkpoints.was.metrics_bytes, t->checkpoints.was.run,
+                                        cli_checkpoints_lacks_lines(&t->checkpoints));
 
-    opts.overwrite = args->overwrite || t->finished.replaces;
+    opts.overwrite = args->overwrite || t->resubmitted.replaces;
     if (st == STRATA_OK && speaks(t))
         st = open_monitor(t);
     if (st == STRATA_OK)
@@ -211,17 +211,17 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = cli_run_create(&t->run);
     if (st == STRATA_OK)
-        st = cli_saves_load(&t->saves, &t->run, t->data, order_of(t));
+        st = cli_checkpoints_load(&t->checkpoints, &t->run, t->data, order_of(t));
     recall_evals(t); /* of an older one, if the newest was damaged */
-    t->steps_done = cli_saves_steps(&t->saves);
+    t->steps_done = cli_checkpoints_steps(&t->checkpoints);
     if (st == STRATA_OK)
-        st = cli_saves_schedule(&t->saves, &t->run, t->steps);
+        st = cli_checkpoints_schedule(&t->checkpoints, &t->run, t->steps);
     if (st == STRATA_OK)
-        st = cli_lines_cut(&t->lines, t->saves.was.metrics_bytes);
+        st = cli_lines_cut(&t->lines, t->checkpoints.was.metrics_bytes);
     if (st == STRATA_OK)
         st = cli_lines_begin(&t->lines, put_header, t);
     if (st == STRATA_OK)
-        st = cli_monitor_begin(&t->monitor, t->saves.was.sequences);
+        st = cli_monitor_begin(&t->monitor, t->checkpoints.was.sequences);
     return st;
 }
 
@@ -247,7 +247,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
         return STRATA_OK;
     st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
     cli_progress_work_end(&t->progress);
-    t->eval_cut = t->saves.opts.eval_due = st == STRATA_E_CANCELLED;
+    t->eval_cut = t->checkpoints.opts.eval_due = st == STRATA_E_CANCELLED;
     if (t->eval_cut)
         return cli_ranks_first(&t->run.ranks, cli_signals_pending(),
                                &t->ended_by); /* the run ends as well and keeps what it has learnt */
@@ -353,8 +353,8 @@ static strata_status one_step(struct train *t)
     cli_lines_write(&t->lines, put_step, &step);
     cli_monitor_step(&t->monitor, &step, info.sequences + shape->world_sequences);
     if (st == STRATA_OK && t->steps_done < t->steps)
-        st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
-                            t->best_now || (result.requests & CLI_REQUEST_SAVE) != 0);
+        st = cli_checkpoints_step(&t->checkpoints, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
+                                  t->best_now || (result.requests & CLI_REQUEST_SAVE) != 0);
     return st;
 }
 
@@ -391,7 +391,7 @@ static strata_status make_up_evaluation(struct train *t)
 {
     strata_status st;
 
-    if (t->saves.from == NULL || !eval_due(t) || (!t->saves.was.eval_due && t->steps_done != t->steps))
+    if (t->checkpoints.from == NULL || !eval_due(t) || (!t->checkpoints.was.eval_due && t->steps_done != t->steps))
         return STRATA_OK;
     st = evaluate(t, NULL);
     if (st == STRATA_OK && t->evaluated_at == t->steps_done) {
@@ -424,9 +424,9 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    cli_signals_ask(t->saves.dir[0] != '\0' ? "the run ends after this step and saves"
-                    : t->args->out != NULL  ? "the run ends after this step and writes the model"
-                                            : "the run ends after this step");
+    cli_signals_ask(t->checkpoints.dir[0] != '\0' ? "the run ends after this step and saves"
+                    : t->args->out != NULL        ? "the run ends after this step and writes the model"
+                                                  : "the run ends after this step");
     cli_signals_ranks(t->run.engine);
     st = start_watchdog(t);
     if (st == STRATA_OK)
@@ -438,7 +438,7 @@ static strata_status train_loop(struct train *t)
         st = strata_engine_flush(t->run.engine);
     if (st == STRATA_OK)
         st = check_learnt(t);
-    return st == STRATA_OK ? cli_saves_end(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;
+    return st == STRATA_OK ? cli_checkpoints_end(&t->checkpoints, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;
 }
 
 static strata_status run(struct train *t)
@@ -464,7 +464,7 @@ int cmd_train(const struct cli_args *args)
     t.args = &t.own;
     st = prepare(&t);
     if (st == STRATA_OK)
-        st = t.finished.finished ? train_say_finished(&t) : run(&t);
+        st = t.resubmitted.finished ? train_say_finished(&t) : run(&t);
     st = train_summarise(&t, st);
     st = train_write_trace(&t, st);
     cli_ranks_leave(&t.run.ranks, st);

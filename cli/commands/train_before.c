@@ -40,7 +40,7 @@ strata_status train_check_evaluated(const struct train *t)
 /* Texts become the tokens that the run began with, though a day has passed. */
 static void keep_date(struct train *t)
 {
-    const char *date = t->saves.was.date;
+    const char *date = t->checkpoints.was.date;
     const time_t now = time(NULL);
     struct tm parts = {0};
     char today[16];
@@ -62,18 +62,18 @@ strata_status train_before_model(struct train *t)
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
-        st = cli_saves_prepare(&t->saves, args, &t->run.ranks, config->save, config->save_every);
+        st = cli_checkpoints_prepare(&t->checkpoints, args, &t->run.ranks, config->save, config->save_every);
     if (st == STRATA_OK)
-        st = cli_saves_keep_step(&t->saves, &t->run);
+        st = cli_checkpoints_keep_step(&t->checkpoints, &t->run);
     if (st != STRATA_OK)
         return st;
     keep_date(t);
-    t->run.saved_checkpoints = cli_saves_kept(&t->saves);
-    t->run.replaces = cli_saves_replace(&t->saves);
-    if (args->max_steps == 0 || cli_saves_steps(&t->saves) <= args->max_steps)
+    t->run.saved_checkpoints = cli_checkpoints_kept(&t->checkpoints);
+    t->run.replaces = cli_checkpoints_replace(&t->checkpoints);
+    if (args->max_steps == 0 || cli_checkpoints_steps(&t->checkpoints) <= args->max_steps)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
-                    args->max_steps, cli_saves_steps(&t->saves));
+                    args->max_steps, cli_checkpoints_steps(&t->checkpoints));
 }
 
 /* --- before the plan --- */
@@ -92,7 +92,7 @@ static strata_status check_out(const struct train *t)
     struct stat info;
     strata_status st;
 
-    if (path == NULL || !speaks(t) || t->finished.asked)
+    if (path == NULL || !speaks(t) || t->resubmitted.asked)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
@@ -129,10 +129,10 @@ strata_status train_before_plan(struct train *t)
     const struct cli_args resumed = train_traces(args);
     strata_status st;
 
-    cli_finished_ask(&t->finished, &t->saves, trains_adapter(t));
+    cli_resubmitted_ask(&t->resubmitted, &t->checkpoints, trains_adapter(t));
     st = check_out(t);
     if (st == STRATA_OK)
-        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
+        st = cli_lines_check(args, t->checkpoints.was.metrics_bytes, cli_checkpoints_lacks_lines(&t->checkpoints));
     return st == STRATA_OK ? cli_output_check("--trace", args->trace, &resumed) : st;
 }
 
@@ -168,9 +168,9 @@ strata_status train_count_steps(struct train *t)
     }
     t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
     t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
-    if (cli_saves_steps(&t->saves) > t->steps)
+    if (cli_checkpoints_steps(&t->checkpoints) > t->steps)
         return st_error(STRATA_E_INVAL,
                         "--epochs %g, %" PRIu64 " %s of this data: the checkpoint has %" PRIu64 " steps behind it already",
-                        t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_saves_steps(&t->saves));
+                        t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_checkpoints_steps(&t->checkpoints));
     return strata_model_set_steps(t->run.model, t->steps);
 }

@@ -22,13 +22,13 @@
 /* A run that was ended early and is saved goes on later, by the same command line: then it writes its model. */
 static bool waits_for_resume(const struct train *t)
 {
-    return is_short(t) && t->saves.newest[0] != '\0';
+    return is_short(t) && t->checkpoints.newest[0] != '\0';
 }
 
 /* What --out is given: the model, or the adapter that was trained beside it. */
 static const char *written_thing(const struct train *t)
 {
-    return t->finished.adapter ? "adapter" : "model";
+    return t->resubmitted.adapter ? "adapter" : "model";
 }
 
 /* Whether --out is given what was trained; of all ranks alike. */
@@ -86,9 +86,9 @@ static void keep_unsaved(struct train *t)
         return;
     snprintf(u.run, sizeof(u.run), "%s", info.run);
     if (st == STRATA_OK)
-        st = cli_unsaved_digest(u.out, t->args->out, t->finished.adapter);
+        st = cli_unsaved_digest(u.out, t->args->out, t->resubmitted.adapter);
     if (st == STRATA_OK)
-        st = cli_unsaved_write(&u, t->saves.dir);
+        st = cli_unsaved_write(&u, t->checkpoints.dir);
     if (st != STRATA_OK)
         st_log(ST_LOG_WARN, "%s: --resume auto will not know that %s is this run's", strata_last_error(), t->args->out);
 }
@@ -103,12 +103,12 @@ strata_status train_finish(struct train *t)
         st = write_model(t);
     if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
         print_memory(t);
-    if (st == STRATA_OK && t->saves.failed && writes_out(t))
+    if (st == STRATA_OK && t->checkpoints.failed && writes_out(t))
         keep_unsaved(t);
-    else if (st == STRATA_OK && t->saves.dir[0] != '\0' && speaks(t))
-        cli_unsaved_remove(t->saves.dir);
+    else if (st == STRATA_OK && t->checkpoints.dir[0] != '\0' && speaks(t))
+        cli_unsaved_remove(t->checkpoints.dir);
     if (st == STRATA_OK)
-        st = cli_saves_status(&t->saves);
+        st = cli_checkpoints_status(&t->checkpoints);
     if (st == STRATA_OK && is_short(t))
         st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(t->ended_by));
     return st;
@@ -189,7 +189,7 @@ void train_close(struct train *t)
     st_watchdog_stop(t->watchdog);
     cli_signals_ranks(NULL);
     cli_run_end(&t->run);
-    cli_saves_close(&t->saves);
+    cli_checkpoints_close(&t->checkpoints);
     cli_progress_fini(&t->progress);
     free(t->tokens);
     free(t->targets);
@@ -213,9 +213,9 @@ static void print_kept(const struct train *t, FILE *file)
         st_print(file, ", the %s is in %s", written_thing(t), out);
     else if (out != NULL)
         st_print_text(file, ", --out was not written");
-    if (t->saves.newest[0] != '\0')
-        st_print(file, ", --resume goes on from %s", t->saves.newest);
-    else if (out == NULL && t->saves.dir[0] == '\0' && t->steps_done > 0)
+    if (t->checkpoints.newest[0] != '\0')
+        st_print(file, ", --resume goes on from %s", t->checkpoints.newest);
+    else if (out == NULL && t->checkpoints.dir[0] == '\0' && t->steps_done > 0)
         st_print_text(file, ", and nothing was kept: neither --save nor --out was given");
 }
 
@@ -242,18 +242,18 @@ strata_status train_say_finished(struct train *t)
 {
     const struct cli_args *args = t->args;
 
-    if (speaks(t) && cli_saves_steps(&t->saves) != t->steps)
+    if (speaks(t) && cli_checkpoints_steps(&t->checkpoints) != t->steps)
         st_wrap_print(
             people(args),
             "--resume auto: %s holds the %s of the last step, whose checkpoint could not be made: nothing is left to do\n",
             args->out, written_thing(t));
     else if (speaks(t))
         st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its %s: nothing is left to do\n",
-                      t->saves.was.path, args->out, written_thing(t));
+                      t->checkpoints.was.path, args->out, written_thing(t));
     if (!args->digest)
         return STRATA_OK;
-    memcpy(t->summary.weights_digest, t->finished.weights, sizeof(t->finished.weights));
-    memcpy(t->summary.state_digest, t->finished.state, sizeof(t->finished.state));
+    memcpy(t->summary.weights_digest, t->resubmitted.weights, sizeof(t->resubmitted.weights));
+    memcpy(t->summary.state_digest, t->resubmitted.state, sizeof(t->resubmitted.state));
     print_digests(t);
     return STRATA_OK;
 }

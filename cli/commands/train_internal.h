@@ -2,10 +2,10 @@
 #ifndef CLI_COMMANDS_TRAIN_INTERNAL_H
 #define CLI_COMMANDS_TRAIN_INTERNAL_H
 
-#include "cli/commands/finished.h"
+#include "cli/commands/checkpoints.h"
 #include "cli/commands/lines.h"
 #include "cli/commands/monitor.h"
-#include "cli/commands/saves.h"
+#include "cli/commands/resubmitted.h"
 #include "cli/run.h"
 #include "core/system/pressure.h"
 
@@ -21,13 +21,13 @@ struct train {
     int32_t *positions;        /* the same, where sequences hold documents; else NULL */
     struct cli_progress progress;
     struct cli_medians *medians;
-    struct cli_saves saves;       /* --save, --resume */
-    struct cli_finished finished; /* a run that has ended before */
-    struct cli_lines lines;       /* --metrics, --json */
-    struct cli_monitor monitor;   /* "tensorboard", "csv_monitor" */
-    struct st_new_file trace;     /* --trace */
-    struct strata_export *out;    /* --out */
-    struct st_watchdog *watchdog; /* NULL: strata.watchdog is off */
+    struct cli_checkpoints checkpoints; /* --save, --resume */
+    struct cli_resubmitted resubmitted; /* a run that has ended before */
+    struct cli_lines lines;             /* --metrics, --json */
+    struct cli_monitor monitor;         /* "tensorboard", "csv_monitor" */
+    struct st_new_file trace;           /* --trace */
+    struct strata_export *out;          /* --out */
+    struct st_watchdog *watchdog;       /* NULL: strata.watchdog is off */
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
     uint64_t sampled_ns;                                     /* time of the last sample */

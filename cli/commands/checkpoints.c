@@ -1,5 +1,5 @@
-/* saves.c - see saves.h. */
-#include "cli/commands/saves.h"
+/* checkpoints.c - see checkpoints.h. */
+#include "cli/commands/checkpoints.h"
 
 #include "cli/cli_signals.h"
 #include "cli/commands/unsaved.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* The level of a warning that all ranks have: rank 0 gives it. */
-static enum st_log_level for_all(const struct cli_saves *s)
+static enum st_log_level for_all(const struct cli_checkpoints *s)
 {
     return s->ranks->who.rank == 0 ? ST_LOG_WARN : ST_LOG_INFO;
 }
@@ -49,13 +49,13 @@ struct choice {
     char sentence[1024];
 };
 
-static const char *named(const struct cli_saves *s)
+static const char *named(const struct cli_checkpoints *s)
 {
     return is_auto(s->args) ? s->dir : s->args->resume;
 }
 
 /* Opens a checkpoint, or the newest of a directory. */
-static strata_status open_saved(struct cli_saves *s, const char *path)
+static strata_status open_saved(struct cli_checkpoints *s, const char *path)
 {
     struct strata_checkpoint *from;
     const strata_status st = strata_checkpoint_open(&from, path);
@@ -68,7 +68,7 @@ static strata_status open_saved(struct cli_saves *s, const char *path)
 }
 
 /* Opens what rank 0 has. */
-static strata_status follow(struct cli_saves *s, const struct choice *c, const char *dir)
+static strata_status follow(struct cli_checkpoints *s, const struct choice *c, const char *dir)
 {
     char path[4096];
     strata_status st;
@@ -84,7 +84,7 @@ static strata_status follow(struct cli_saves *s, const struct choice *c, const c
 }
 
 /* What has become of rank 0's look into `dir`; the other ranks have not looked. */
-static strata_status agree(struct cli_saves *s, strata_status st, const char *dir)
+static strata_status agree(struct cli_checkpoints *s, strata_status st, const char *dir)
 {
     const size_t length = strlen(dir);
     struct choice c = {.status = (int32_t)st};
@@ -119,7 +119,7 @@ static bool made_at(struct timespec *out, const char *checkpoint)
 
 /* A run that went back has made SAVE's newest checkpoint, and those of later steps are of the attempt that it left: which of
  * them is wanted the user alone knows.  `latest` may also be that of a run that was killed before it wrote the next name. */
-static void tell_of_latest(const struct cli_saves *s)
+static void tell_of_latest(const struct cli_checkpoints *s)
 {
     const char *taken = st_path_name(s->was.path);
     char path[ST_PATH_MAX], other[ST_PATH_MAX], *latest;
@@ -140,7 +140,7 @@ static void tell_of_latest(const struct cli_saves *s)
 }
 
 /* Of a directory in which --overwrite has begun another run, that one's last checkpoint is wanted, not the most steps. */
-static strata_status take_last_run(struct cli_saves *s)
+static strata_status take_last_run(struct cli_checkpoints *s)
 {
     char taken[4096], later[4096];
     strata_status st;
@@ -159,7 +159,7 @@ static strata_status take_last_run(struct cli_saves *s)
 }
 
 /* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
-static strata_status find(struct cli_saves *s)
+static strata_status find(struct cli_checkpoints *s)
 {
     const struct cli_args *args = s->args;
     strata_status st = STRATA_OK;
@@ -184,13 +184,13 @@ static strata_status find(struct cli_saves *s)
     return st == STRATA_OK ? STRATA_OK : st_error_prefix(st, "--resume");
 }
 
-uint64_t cli_saves_steps(const struct cli_saves *s)
+uint64_t cli_checkpoints_steps(const struct cli_checkpoints *s)
 {
     return s->from != NULL ? s->was.steps + s->was.skipped_steps : 0;
 }
 
 /* What the run writes is not SAVE, which may not be there yet, and has no name that a checkpoint takes. */
-static strata_status check_apart(const struct cli_saves *s, const char *option, const char *path)
+static strata_status check_apart(const struct cli_checkpoints *s, const char *option, const char *path)
 {
     char dir[ST_PATH_MAX], name[ST_PATH_MAX];
 
@@ -206,7 +206,7 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
 }
 
 /* A run does not begin to save into a directory that it reads, where a loader of that would find checkpoints among its files. */
-static strata_status check_inputs(const struct cli_saves *s)
+static strata_status check_inputs(const struct cli_checkpoints *s)
 {
     const struct {
         const char *dir, *file; /* that it is read by; NULL: any */
@@ -228,7 +228,8 @@ static strata_status check_inputs(const struct cli_saves *s)
     return st;
 }
 
-strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir)
+strata_status cli_checkpoints_find(struct cli_checkpoints *s, const struct cli_args *args, struct cli_ranks *ranks,
+                                   const char *dir)
 {
     s->args = args;
     s->ranks = ranks;
@@ -238,10 +239,10 @@ strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, s
     return st_error(STRATA_E_INVAL, "--save: the directory's name is longer than %zu bytes", sizeof(s->dir) - 1);
 }
 
-strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
-                                uint64_t every)
+strata_status cli_checkpoints_prepare(struct cli_checkpoints *s, const struct cli_args *args, struct cli_ranks *ranks,
+                                      const char *dir, uint64_t every)
 {
-    strata_status st = cli_saves_find(s, args, ranks, dir);
+    strata_status st = cli_checkpoints_find(s, args, ranks, dir);
 
     s->every = every;
     s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
@@ -260,37 +261,37 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
         (st = check_apart(s, "--trace", args->trace)) != STRATA_OK || (st = check_inputs(s)) != STRATA_OK)
         return st;
     st = cli_output_check_save("--save", s->dir);
-    return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
+    return st == STRATA_OK ? strata_save_check(s->dir, cli_checkpoints_steps(s), cli_checkpoints_replace(s)) : st;
 }
 
-strata_status cli_saves_keep_step(const struct cli_saves *s, struct cli_run *run)
+strata_status cli_checkpoints_keep_step(const struct cli_checkpoints *s, struct cli_run *run)
 {
     if (s->from == NULL)
         return STRATA_OK;
     return cli_run_configure_again(run, s->was.step_sequences, s->was.leaves);
 }
 
-bool cli_saves_goes_on(const struct cli_saves *s)
+bool cli_checkpoints_goes_on(const struct cli_checkpoints *s)
 {
     return s->from != NULL && is_auto(s->args);
 }
 
-bool cli_saves_begins(const struct cli_saves *s)
+bool cli_checkpoints_begins(const struct cli_checkpoints *s)
 {
     return s->from == NULL && s->args->resume != NULL;
 }
 
-bool cli_saves_lacks_lines(const struct cli_saves *s)
+bool cli_checkpoints_lacks_lines(const struct cli_checkpoints *s)
 {
-    return cli_saves_begins(s) || (cli_saves_goes_on(s) && s->was.metrics_bytes == 0);
+    return cli_checkpoints_begins(s) || (cli_checkpoints_goes_on(s) && s->was.metrics_bytes == 0);
 }
 
-bool cli_saves_replace(const struct cli_saves *s)
+bool cli_checkpoints_replace(const struct cli_checkpoints *s)
 {
-    return s->args->overwrite || cli_saves_goes_on(s);
+    return s->args->overwrite || cli_checkpoints_goes_on(s);
 }
 
-uint32_t cli_saves_kept(const struct cli_saves *s)
+uint32_t cli_checkpoints_kept(const struct cli_checkpoints *s)
 {
     char dir[4096];
 
@@ -300,7 +301,7 @@ uint32_t cli_saves_kept(const struct cli_saves *s)
 }
 
 /* The same run's, since the names of another one may be among them. */
-static strata_status open_of_run(struct cli_saves *s, const char *path)
+static strata_status open_of_run(struct cli_checkpoints *s, const char *path)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
     struct strata_checkpoint *from;
@@ -316,7 +317,7 @@ static strata_status open_of_run(struct cli_saves *s, const char *path)
 }
 
 /* What is damaged within shows when it is read: an older one takes its place.  False: there is none; the sentence stays. */
-static bool take_older(struct cli_saves *s)
+static bool take_older(struct cli_checkpoints *s)
 {
     char sentence[2048], older[4096];
     strata_status st = STRATA_OK;
@@ -333,14 +334,14 @@ static bool take_older(struct cli_saves *s)
 }
 
 /* Between the first look and this one, since which no other run saves there, one may have begun and ended. */
-static strata_status check_names_again(const struct cli_saves *s)
+static strata_status check_names_again(const struct cli_checkpoints *s)
 {
     if (s->dir[0] == '\0' || s->ranks->who.rank != 0)
         return STRATA_OK;
-    return strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s));
+    return strata_save_check(s->dir, cli_checkpoints_steps(s), cli_checkpoints_replace(s));
 }
 
-strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
+strata_status cli_checkpoints_load(struct cli_checkpoints *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
 {
     struct strata_resume_opts opts = STRATA_RESUME_OPTS_INIT;
     strata_status st = check_names_again(s);
@@ -353,7 +354,7 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
     st = s->from == NULL ? strata_engine_load(run->engine) : strata_engine_resume(run->engine, s->from, &opts);
     while (st == STRATA_E_CORRUPT && s->from != NULL && is_auto(s->args) && take_older(s))
         st = strata_engine_resume(run->engine, s->from, &opts);
-    s->saved_at = cli_saves_steps(s);
+    s->saved_at = cli_checkpoints_steps(s);
     if (run->progress != NULL)
         cli_progress_work_end(run->progress);
     if (st == STRATA_E_CORRUPT && s->from != NULL)
@@ -369,7 +370,7 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
 
 /* --- during the run --- */
 
-static void keep_failure(struct cli_saves *s)
+static void keep_failure(struct cli_checkpoints *s)
 {
     s->failed = true;
     snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
@@ -377,7 +378,7 @@ static void keep_failure(struct cli_saves *s)
 }
 
 /* Says what became of a save that is under way, once it is done. */
-static void look(struct cli_saves *s, struct cli_run *run, bool wait)
+static void look(struct cli_checkpoints *s, struct cli_run *run, bool wait)
 {
     const strata_status st = s->under_way ? strata_engine_saved(run->engine, wait, &s->last) : STRATA_OK;
     char copied[64] = "", size[24];
@@ -401,7 +402,7 @@ static void look(struct cli_saves *s, struct cli_run *run, bool wait)
 }
 
 /* What the run knows of its evaluations, and how good these weights are, if that is known. */
-static void describe(struct cli_saves *s, uint64_t steps_done)
+static void describe(struct cli_checkpoints *s, uint64_t steps_done)
 {
     if (s->evals == NULL)
         return;
@@ -411,7 +412,7 @@ static void describe(struct cli_saves *s, uint64_t steps_done)
     s->opts.score = s->opts.has_score ? s->evals->last : 0;
 }
 
-static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+static strata_status save(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
 {
     strata_status st;
 
@@ -428,7 +429,7 @@ static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t ste
     return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
 }
 
-strata_status cli_saves_schedule(const struct cli_saves *s, struct cli_run *run, uint64_t steps)
+strata_status cli_checkpoints_schedule(const struct cli_checkpoints *s, struct cli_run *run, uint64_t steps)
 {
     struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
 
@@ -440,7 +441,7 @@ strata_status cli_saves_schedule(const struct cli_saves *s, struct cli_run *run,
     return strata_engine_save_when(run->engine, &rule);
 }
 
-static strata_status save_if_due(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
+static strata_status save_if_due(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
                                  bool asked)
 {
     bool due = false;
@@ -449,7 +450,8 @@ static strata_status save_if_due(struct cli_saves *s, struct cli_run *run, uint6
     return st == STRATA_OK && due ? save(s, run, steps_done, metrics_bytes) : st;
 }
 
-strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked)
+strata_status cli_checkpoints_step(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
+                                   bool asked)
 {
     if (s->dir[0] == '\0')
         return STRATA_OK;
@@ -457,7 +459,7 @@ strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t 
     return save_if_due(s, run, steps_done, metrics_bytes, asked);
 }
 
-strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+strata_status cli_checkpoints_end(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
 {
     strata_status st;
 
@@ -471,7 +473,7 @@ strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t s
 
 /* Every rank knows it by now: none leaves, which would be a failure of its own to those that still hear of it, before all have.
  */
-strata_status cli_saves_status(const struct cli_saves *s)
+strata_status cli_checkpoints_status(const struct cli_checkpoints *s)
 {
     char none = 0;
 
@@ -481,7 +483,7 @@ strata_status cli_saves_status(const struct cli_saves *s)
     return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence);
 }
 
-void cli_saves_close(struct cli_saves *s)
+void cli_checkpoints_close(struct cli_checkpoints *s)
 {
     strata_checkpoint_close(s->from);
     s->from = NULL;

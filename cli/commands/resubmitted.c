@@ -1,5 +1,5 @@
-/* finished.c - see finished.h. */
-#include "cli/commands/finished.h"
+/* resubmitted.c - see resubmitted.h. */
+#include "cli/commands/resubmitted.h"
 
 #include "core/base/error.h"
 #include "core/system/file.h"
@@ -23,16 +23,16 @@ static bool holds_adapter(const char *out)
     return there;
 }
 
-void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter)
+void cli_resubmitted_ask(struct cli_resubmitted *f, const struct cli_checkpoints *s, bool adapter)
 {
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
 
-    *f = (struct cli_finished){.adapter = adapter};
+    *f = (struct cli_resubmitted){.adapter = adapter};
     if (s->args->out == NULL || s->args->overwrite || s->ranks->who.rank != 0)
         return; /* --out is rank 0's, and what other ranks have under its name is their own affair */
-    if (s->dir[0] != '\0' && (cli_saves_goes_on(s) || cli_saves_begins(s)))
+    if (s->dir[0] != '\0' && (cli_checkpoints_goes_on(s) || cli_checkpoints_begins(s)))
         cli_unsaved_read(&f->unsaved, s->dir);
-    if (!cli_saves_goes_on(s) && !f->unsaved.there)
+    if (!cli_checkpoints_goes_on(s) && !f->unsaved.there)
         return;
     if (adapter) {
         f->asked = holds_adapter(s->args->out);
@@ -55,7 +55,7 @@ static strata_status compare_adapter(const char *out, const char *checkpoint)
                : st_error(STRATA_E_INPUT, "holds another adapter than that of %s, with which the run ended: " REMEDY, checkpoint);
 }
 
-static strata_status compare_model(struct cli_finished *f, const char *out, const char *checkpoint)
+static strata_status compare_model(struct cli_resubmitted *f, const char *out, const char *checkpoint)
 {
     char model[33];
     const strata_status st = strata_directory_digest(out, model);
@@ -67,8 +67,8 @@ static strata_status compare_model(struct cli_finished *f, const char *out, cons
 
 /* A comparison that rank 0 makes. */
 struct question {
-    struct cli_finished *f;
-    const struct cli_saves *s;
+    struct cli_resubmitted *f;
+    const struct cli_checkpoints *s;
     uint64_t steps;
 };
 
@@ -79,7 +79,7 @@ static strata_status find_own(const struct question *q, bool *own)
     char out[33];
     strata_status st;
 
-    *own = u->there && u->steps == q->steps && u->step > cli_saves_steps(q->s) &&
+    *own = u->there && u->steps == q->steps && u->step > cli_checkpoints_steps(q->s) &&
            (q->s->from == NULL || strcmp(u->run, q->s->was.run) == 0);
     if (!*own || (st = cli_unsaved_digest(out, q->s->args->out, q->f->adapter)) != STRATA_OK)
         return *own ? st : STRATA_OK;
@@ -88,7 +88,7 @@ static strata_status find_own(const struct question *q, bool *own)
 }
 
 /* All of it is there but the checkpoint; or, after a signal, what it had learnt: the run that goes on replaces that. */
-static void take_own(struct cli_finished *f, uint64_t steps)
+static void take_own(struct cli_resubmitted *f, uint64_t steps)
 {
     f->finished = f->unsaved.step == steps;
     f->replaces = !f->finished;
@@ -99,8 +99,8 @@ static void take_own(struct cli_finished *f, uint64_t steps)
 static strata_status compare(void *ctx)
 {
     const struct question *q = ctx;
-    const struct cli_saves *s = q->s;
-    struct cli_finished *f = q->f;
+    const struct cli_checkpoints *s = q->s;
+    struct cli_resubmitted *f = q->f;
     const char *out = s->args->out;
     bool own = false;
     strata_status st;
@@ -115,10 +115,10 @@ static strata_status compare(void *ctx)
     }
     if (s->from == NULL)
         return st_error(STRATA_E_INPUT, "--out %s: holds %s already: " REMEDY, out, f->adapter ? "an adapter" : "a model");
-    if (cli_saves_steps(s) != q->steps)
+    if (cli_checkpoints_steps(s) != q->steps)
         return st_error(STRATA_E_INPUT,
                         "--out %s: holds %s already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,
-                        f->adapter ? "an adapter" : "a model", cli_saves_steps(s), q->steps);
+                        f->adapter ? "an adapter" : "a model", cli_checkpoints_steps(s), q->steps);
     st = strata_verify_digest(s->was.path, NULL, f->weights, f->state);
     if (st == STRATA_OK)
         st = f->adapter ? compare_adapter(out, s->was.path) : compare_model(f, out, s->was.path);
@@ -127,12 +127,12 @@ static strata_status compare(void *ctx)
 }
 
 /* The other ranks wait as long as it takes. */
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps)
+strata_status cli_resubmitted_compare(struct cli_resubmitted *f, const struct cli_checkpoints *s, uint64_t steps)
 {
     struct question q = {f, s, steps};
     strata_status st;
 
-    if (!cli_saves_goes_on(s) && !cli_saves_begins(s))
+    if (!cli_checkpoints_goes_on(s) && !cli_checkpoints_begins(s))
         return STRATA_OK;
     st = strata_comm_take_turns(s->ranks->comm, compare, &q, "whether the run has ended");
     return st == STRATA_OK ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : st;

@@ -1,12 +1,12 @@
-/* cli/commands/finished.h - a job that is submitted again although its run has ended: its model is there, and nothing is left to
- * do. */
-#ifndef CLI_COMMANDS_FINISHED_H
-#define CLI_COMMANDS_FINISHED_H
+/* cli/commands/resubmitted.h - a job that is submitted again although its run has ended: its model is there, and nothing is left
+ * to do. */
+#ifndef CLI_COMMANDS_RESUBMITTED_H
+#define CLI_COMMANDS_RESUBMITTED_H
 
-#include "cli/commands/saves.h"
+#include "cli/commands/checkpoints.h"
 #include "cli/commands/unsaved.h"
 
-struct cli_finished {
+struct cli_resubmitted {
     bool asked;                  /* --resume auto goes on from a checkpoint, or from what one that failed has left, and --out
                                   * holds a model that it may not replace */
     bool adapter;                /* --out holds that in place of a model */
@@ -18,9 +18,9 @@ struct cli_finished {
 
 /** Whether there may be nothing to do; reads next to nothing.  Rank 0 alone asks, whose --out is.
  *  @param adapter  the run trains one, which --out is */
-void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter);
+void cli_resubmitted_ask(struct cli_resubmitted *f, const struct cli_checkpoints *s, bool adapter);
 /** Where there may: compare the model with the checkpoint, all of both; every rank gets rank 0's answer.  E_INPUT: they differ,
  * or the run has steps left to do, and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps);
+strata_status cli_resubmitted_compare(struct cli_resubmitted *f, const struct cli_checkpoints *s, uint64_t steps);
 
 #endif
