@@ -1,5 +1,6 @@
 /* advise/case.c - see case.h. */
 #include "advise/case.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 
 const struct st_machine *st_case_judge(const struct st_case *c, const struct st_machine *machine)
@@ -23,6 +24,18 @@ void st_case_share(struct st_machine *node, const struct st_case *c, uint32_t ra
     if (here)
         capacity[STRATA_TIER_HOST] = st_machine_host_budget(
             available, node->capacity.device_is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
+}
+
+strata_status st_case_check_heads(const struct st_case *c, const struct st_capacity *capacity)
+{
+    const strata_dtype dtype = c->config->dtype;
+    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = st_model_config(c->model)->head_dim;
+
+    if (!capacity->lacks_bf16 || dtype == STRATA_BF16 || c->asked.forward_only || size <= most)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG, "a GPU without bf16 trains heads of at most %u in %s, and the model's have %u: %s", most,
+                    strata_dtype_name(dtype), size,
+                    size <= 128 ? "set fp16.enabled to true" : "take one of compute capability 8.0 or later");
 }
 
 bool st_case_spans_nodes(const struct st_case *c)

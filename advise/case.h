@@ -58,6 +58,10 @@ const struct st_machine *st_case_judge(const struct st_case *c, const struct st_
  *  give is each one's own, and an automatic budget of this machine is what a rank here would take of its part. */
 void st_case_share(struct st_machine *node, const struct st_case *c, uint32_t ranks);
 
+/** E_CONFIG: a run that trains has heads too large for the GPU that the capacity is of.  One without bf16 has capability 7.5,
+ *  whose blocks have 64 KiB of shared memory (kernels/cuda/attention.h). */
+strata_status st_case_check_heads(const struct st_case *c, const struct st_capacity *capacity);
+
 /** Whether the run's ranks are on several nodes. */
 bool st_case_spans_nodes(const struct st_case *c);
 /** Says what is not known of the network between them. */

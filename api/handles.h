@@ -258,8 +258,5 @@ strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *mod
                               struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool judged);
 /** E_INVAL: the configuration's batches count another number of ranks. */
 strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks);
-/** E_CONFIG: a run that trains has heads too large for the GPU that the capacity is of.  One without bf16 has capability 7.5,
- * whose blocks have 64 KiB of shared memory (kernels/cuda/attention.h). */
-strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity);
 
 #endif

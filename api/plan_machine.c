@@ -95,18 +95,6 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     return STRATA_OK;
 }
 
-strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity)
-{
-    const strata_dtype dtype = m->config.dtype;
-    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = st_model_config(m->model)->head_dim;
-
-    if (!capacity->lacks_bf16 || dtype == STRATA_BF16 || st_handle_forward_only(m) || size <= most)
-        return STRATA_OK;
-    return st_error(STRATA_E_CONFIG, "a GPU without bf16 trains heads of at most %u in %s, and the model's have %u: %s", most,
-                    strata_dtype_name(dtype), size,
-                    size <= 128 ? "set fp16.enabled to true" : "take one of compute capability 8.0 or later");
-}
-
 /* Budgets of more than the named parts have would make plans that fit nothing one can buy. */
 static strata_status check_budgets(const struct st_config *config, const struct strata_machine *on)
 {
@@ -195,7 +183,7 @@ strata_status st_handle_find_machine(struct strata_plan *p)
     if (st == STRATA_OK)
         st = look_at_machine(p);
     if (st == STRATA_OK)
-        st = st_handle_check_heads(p->model, &p->facts.machine.capacity);
+        st = st_case_check_heads(&p->facts, &p->facts.machine.capacity);
     if (st != STRATA_OK)
         return st;
     if (p->threads != 0)

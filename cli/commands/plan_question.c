@@ -2,6 +2,7 @@
 #include "cli/commands/plan_question.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
+#include "api/door_question.h"
 #include "api/plan_case.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
@@ -191,7 +192,7 @@ static strata_status join_names(char nvme[DIRS_BYTES], const st_json *list, cons
 }
 
 /* The value of strata.nvme as one text: directories separated by commas, or a list of them; null, "auto": none. */
-static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], const char *value)
+static strata_status take_dirs(struct st_question_opts *out, char nvme[DIRS_BYTES], const char *value)
 {
     st_json *list = NULL;
     strata_status st = STRATA_OK;
@@ -213,7 +214,7 @@ static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], c
 }
 
 /* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
-static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES], const struct cli_args *args)
+static strata_status make_question(struct st_question_opts *out, char nvme[DIRS_BYTES], const struct cli_args *args)
 {
     const char **overrides = calloc(args->overrides.count + 1u, sizeof(*overrides));
     strata_status st;
@@ -252,15 +253,16 @@ static void take_length(struct cli_asked *asked, const struct cli_args *args, do
     asked->tokens = epochs * of_data * a->seq;
 }
 
-static strata_status show(const struct cli_args *args, const struct st_answer *answer, double tokens)
+static strata_status show(const struct cli_args *args, const struct st_answer *answer, struct strata_plan *plan, double tokens)
 {
     struct cli_asked asked = {.answer = answer, .written = answer->config != NULL ? args->write_config : NULL};
     struct st_json_writer w;
     FILE *file;
 
     take_length(&asked, args, tokens);
-    if (answer->plan != NULL)
-        st_endurance_planned(&asked.endurance, st_plan_case(answer->plan), (uint64_t)asked.steps);
+    asked.best = plan != NULL ? st_plan_case(plan) : NULL;
+    if (plan != NULL)
+        st_endurance_planned(&asked.endurance, asked.best, (uint64_t)asked.steps);
     if (args->json) {
         st_json_begin(&w, stdout);
         cli_question_put(&asked, &w);
@@ -274,9 +276,9 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
         st_hardware_print(&answer->hardware, file);
     }
     st_wrap_close(file, stdout);
-    if (answer->plan != NULL) {
+    if (plan != NULL) {
         st_print_text(stdout, "\n");
-        st_plan_print(st_plan_case(answer->plan), true, stdout);
+        st_plan_print(asked.best, true, stdout);
     }
     return STRATA_OK;
 }
@@ -304,8 +306,9 @@ int cli_plan_question(const struct cli_args *args)
     struct cli_progress progress = {0};
     struct strata_machine_opts machine;
     struct strata_model_opts model;
-    struct st_question question = {.model = &model, .machine = &machine};
+    struct st_question_opts question = {.model = &model, .machine = &machine};
     struct st_answer answer = {0};
+    struct strata_plan *plan = NULL;
     char nvme[DIRS_BYTES];
     double tokens = 0;
     strata_status st = check(args);
@@ -321,19 +324,20 @@ int cli_plan_question(const struct cli_args *args)
         if (args->data.count > 0)
             st = strata_data_documents(args->data.items, args->data.count, &model.documents);
         if (st == STRATA_OK)
-            st = st_question_answer(&answer, &question);
+            st = st_question_ask(&answer, &plan, &question);
         cli_progress_work_end(&progress);
-        if (st == STRATA_OK && answer.plan != NULL)
-            st_plan_note_memory(answer.plan);
+        if (st == STRATA_OK && plan != NULL)
+            st_plan_note_memory(plan);
     }
     if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
-        st = show(args, &answer, tokens);
-    if (st == STRATA_OK && answer.plan != NULL)
-        st = cli_plan_picture(answer.plan, args);
+        st = show(args, &answer, plan, tokens);
+    if (st == STRATA_OK && plan != NULL)
+        st = cli_plan_picture(plan, args);
     code = st != STRATA_OK         ? cli_fail(st)
            : answer.config != NULL ? 0
                                    : cli_fail(st_error(STRATA_E_NOFIT, "%s: the answer says what would",
                                                        adapters_fit(&answer) ? "full training does not fit" : "nothing fits"));
+    strata_plan_destroy(plan);
     st_answer_free(&answer);
     free((void *)question.overrides);
     cli_progress_fini(&progress);

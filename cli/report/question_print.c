@@ -1,7 +1,6 @@
 /* cli/report/question_print.c - see question_print.h. */
 #include "cli/report/question_print.h"
 #include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 
@@ -278,7 +277,7 @@ static bool same_settings(const struct st_tried *a, const struct st_tried *b)
 
 static void print_changes(const struct st_answer *a, FILE *file)
 {
-    const struct st_tried *now = a->plan != NULL ? &a->tried[a->best] : NULL;
+    const struct st_tried *now = a->config != NULL ? &a->tried[a->best] : NULL;
     char text[24];
     bool head = false;
 
@@ -312,13 +311,13 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
         st_print(file, "; %u ranks, %u on a node", a->ranks, a->here);
     st_print_text(file, "\n");
     st_print(file, "  assumed: %s, AdamW with fp32 state, gradients clipped at 1", a->fp16 ? "fp16" : "bf16");
-    if (a->plan != NULL && asked->endurance.run_bytes > 0)
+    if (a->config != NULL && asked->endurance.run_bytes > 0)
         st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
                  st_hardware_endurance_source());
     st_print_text(file, "\n");
     print_unmeasured(a, file);
     print_data(asked, file);
-    if (a->plan != NULL)
+    if (a->config != NULL)
         print_best(asked, file);
     else
         print_least(a, file);
@@ -372,7 +371,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
 
     put_config(a->config, w);
     st_json_object_open(w, "plan");
-    st_plan_put(st_plan_case(a->plan), w);
+    st_plan_put(asked->best, w);
     st_json_object_close(w);
     st_json_object_open(w, "chosen");
     put_settings(best, w);
@@ -421,7 +420,7 @@ void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
     const struct st_answer *a = asked->answer;
 
     st_json_object_open(w, NULL);
-    st_json_put_bool(w, "fits", a->plan != NULL);
+    st_json_put_bool(w, "fits", a->config != NULL);
     st_json_put_string(w, "model", a->model);
     st_json_put_u64(w, "parameters", a->params);
     st_json_put_string(w, "machine", a->machine);
@@ -433,7 +432,7 @@ void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_put_double(w, "data_sequences", a->data_sequences > 0 ? (double)a->data_sequences : (double)NAN);
     st_json_put_bool(w, "named", a->named);
     put_bytes(w, "capacity", a->capacity);
-    if (a->plan != NULL) {
+    if (a->config != NULL) {
         put_best(asked, w);
     } else {
         put_bytes(w, "least", a->least);

@@ -3,15 +3,16 @@
 #define CLI_REPORT_QUESTION_PRINT_H
 
 #include "advise/endurance.h"
-#include "api/question.h"
+#include "advise/question.h"
 #include "core/json/json.h"
 #include <stdio.h>
 
 /* What the run makes of the answer. */
 struct cli_asked {
     const struct st_answer *answer;
-    double tokens; /* of the run; 0: not said */
-    double steps;  /* of the run; 0: as many as its tokens take */
+    const struct st_case *best; /* the plan of the best configuration; NULL: nothing fits */
+    double tokens;              /* of the run; 0: not said */
+    double steps;               /* of the run; 0: as many as its tokens take */
     struct st_endurance endurance;
     const char *written; /* the configuration's file; NULL: none */
 };

@@ -15,7 +15,7 @@
 /* Steps of 32 x 4096 tokens that take 2 s, on a machine with drives of 1 and 3 TB. */
 static struct st_answer answer_of(double seconds)
 {
-    static char plan; /* only looked at */
+    static char config; /* only looked at */
 
     return (struct st_answer){
         .seq = 4096,
@@ -31,8 +31,7 @@ static struct st_answer answer_of(double seconds)
                   {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME, 3}, 8, 4, seconds, true, false, false}},
         .tried_count = 2,
         .best = 1,
-        .config = &plan,
-        .plan = (struct strata_plan *)(void *)&plan,
+        .config = &config,
     };
 }
 
@@ -184,7 +183,7 @@ static void what_does_not_fit_says_what_would(void **state)
     const struct cli_asked asked = {.answer = &a};
 
     (void)state;
-    a.plan = NULL;
+    a.config = NULL;
     a.config = NULL;
     a.named = false;
     a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
@@ -225,7 +224,7 @@ static void adapters_are_told_with_the_lines_to_add(void **state)
     const struct cli_asked asked = {.answer = &a};
 
     (void)state;
-    a.plan = NULL;
+    a.config = NULL;
     a.config = NULL;
     a.instead[ST_METHOD_LORA_NF4] = (struct st_instead){true, a.tried[0], {UINT64_C(5) << 30, UINT64_C(3) << 30, 0}, config};
     must_hold(&asked,
@@ -260,7 +259,7 @@ static void what_does_not_fit_is_in_the_json(void **state)
 
     (void)state;
     assert_non_null(file);
-    a.plan = NULL;
+    a.config = NULL;
     for (uint64_t t = 0; t < STRATA_TIER_COUNT; t++) {
         a.capacity[t] = 11 + t;
         a.least[t] = 21 + t;

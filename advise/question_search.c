@@ -1,9 +1,9 @@
-/* api/question_search.c - see question_internal.h.
+/* advise/question_search.c - see question_internal.h.
  *
  * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
  * alone. */
 #include "advise/predict.h"
-#include "api/question_internal.h"
+#include "advise/question_internal.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/print.h"
@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MICRO_TOKENS 65536u /* of a micro-batch, at most */
 #define MICROS_MOST  8u     /* with the same tiers: the largest that fits, and divisors of the step below it, */
@@ -39,8 +40,8 @@ _Static_assert(ST_TIERS_MAX *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for all
 
 void st_question_tiers(struct st_scene *s)
 {
-    s->tiers = s->ranks > 1 ? shared : alone;
-    s->tiers_count = s->ranks > 1 ? SHARED_COUNT : ALONE_COUNT;
+    s->tiers = s->q->ranks > 1 ? shared : alone;
+    s->tiers_count = s->q->ranks > 1 ? SHARED_COUNT : ALONE_COUNT;
 }
 
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity)
@@ -79,17 +80,17 @@ static const char *members_of(enum st_method method)
 }
 
 /* DeepSpeed has no words for what is in it, and passes sections over that it does not know. */
-static void put_section(FILE *file, const struct st_tried *t, const struct st_scene *s)
+static void put_section(FILE *file, const struct st_tried *t, enum st_method method)
 {
-    const char *method = members_of(s->method), *tier = "\"activation_tier\": \"nvme\"";
+    const char *members = members_of(method), *tier = "\"activation_tier\": \"nvme\"";
     const bool on_nvme = t->tiers.checkpoints == STRATA_TIER_NVME;
 
-    if (on_nvme || method[0] != '\0')
-        st_print(file, ",\n  \"strata\": {%s%s%s}", method, on_nvme && method[0] != '\0' ? ", " : "", on_nvme ? tier : "");
+    if (on_nvme || members[0] != '\0')
+        st_print(file, ",\n  \"strata\": {%s%s%s}", members, on_nvme && members[0] != '\0' ? ", " : "", on_nvme ? tier : "");
 }
 
 /* A file for people, too. */
-static void put_config(FILE *file, const struct st_tried *t, const struct st_scene *s)
+static void put_config(FILE *file, const struct st_tried *t, const struct st_question *q, enum st_method method)
 {
     st_print(file,
              "{\n"
@@ -100,21 +101,21 @@ static void put_config(FILE *file, const struct st_tried *t, const struct st_sce
              "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-05, \"weight_decay\": 0.1}},\n"
              "  \"zero_optimization\": {\n"
              "    \"stage\": %u",
-             t->micro_batch, t->grad_accum, s->machine.capacity.lacks_bf16 ? "fp16" : "bf16", t->tiers.stage);
-    put_offload(file, "offload_optimizer", t->tiers.optimizer, s->nvme);
-    put_offload(file, "offload_param", t->tiers.param, s->nvme);
+             t->micro_batch, t->grad_accum, q->machine.capacity.lacks_bf16 ? "fp16" : "bf16", t->tiers.stage);
+    put_offload(file, "offload_optimizer", t->tiers.optimizer, q->nvme);
+    put_offload(file, "offload_param", t->tiers.param, q->nvme);
     st_print_text(file, "\n  }");
-    put_section(file, t, s);
+    put_section(file, t, method);
     st_print_text(file, "\n}\n");
 }
 
-strata_status st_question_text(char **text, const struct st_tried *t, const struct st_scene *s)
+strata_status st_question_text(char **text, const struct st_tried *t, const struct st_question *q, enum st_method method)
 {
     size_t bytes = 0;
     FILE *memory = st_fault_refuses("api.question") ? NULL : open_memstream(text, &bytes);
 
     if (memory != NULL) {
-        put_config(memory, t, s);
+        put_config(memory, t, q, method);
         if (fclose(memory) == 0 && *text != NULL)
             return STRATA_OK;
         free(*text);
@@ -123,35 +124,32 @@ strata_status st_question_text(char **text, const struct st_tried *t, const stru
     return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
 }
 
-strata_status st_question_open(struct strata_model **model, const struct st_scene *s, const struct st_tried *t)
+strata_status st_question_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t)
 {
-    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
-    struct strata_config *config = NULL;
     char *text = NULL;
-    strata_status st = st_question_text(&text, t, s);
+    strata_status st = st_question_text(&text, t, s->q, s->method);
 
-    opts.text = text;
-    opts.ranks = s->ranks;
-    opts.overrides = s->q->overrides;
-    opts.override_count = s->q->override_count;
+    out->handle = NULL;
     if (st == STRATA_OK)
-        st = strata_config_open(&config, &opts);
-    if (st == STRATA_OK)
-        st = strata_model_open(model, config, &s->opts);
-    strata_config_close(config);
+        st = s->q->source.open(s->q->source.ctx, &out->facts, &out->handle, text);
     free(text);
     return st;
+}
+
+void st_question_close(struct st_opened *opened, const struct st_scene *s)
+{
+    s->q->source.close(opened->handle);
+    opened->handle = NULL;
 }
 
 /* --- drafts --- */
 
 static strata_status watch(struct st_scene *s)
 {
-    const struct strata_model_opts *o = &s->opts;
     bool goes_on;
 
     pthread_mutex_lock(&s->lock);
-    goes_on = o->progress == NULL || o->progress(o->progress_ctx, ST_QUESTION_COMPARES, s->done++, 0);
+    goes_on = s->q->source.goes_on(s->q->source.ctx, s->done++);
     pthread_mutex_unlock(&s->lock);
     if (goes_on)
         return STRATA_OK;
@@ -162,21 +160,19 @@ static strata_status watch(struct st_scene *s)
 static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene *s, const struct st_machine *machine,
                            double limit)
 {
-    struct strata_model *model = NULL;
-    struct st_case c;
     struct st_draft d = {.seconds = HUGE_VAL};
-    strata_status st = st_question_open(&model, s, t);
+    struct st_opened o;
+    strata_status st = st_question_open(&o, s, t);
 
     if (st == STRATA_OK) {
-        st_handle_case(&c, model, s->on);
-        st = st_plan_draft(&d, &c.workload, &machine->capacity, &c.asked, s->rates_judge ? machine : NULL,
-                           s->rates_known ? machine : NULL, limit);
+        st = st_plan_draft(&d, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_judge ? machine : NULL,
+                           s->q->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
     }
-    strata_model_close(model);
+    st_question_close(&o, s);
     *fits = isfinite(d.seconds);
-    t->seconds = s->rates_known && *fits ? d.seconds : 0;
+    t->seconds = s->q->rates_known && *fits ? d.seconds : 0;
     t->lacks = t->bounded = d.lacks;
     return st;
 }
@@ -185,7 +181,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
 static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const struct st_tiers *tiers,
                                  const struct st_machine *machine, double *fastest)
 {
-    double micro_most = fmin(s->sequences, fmax(1, MICRO_TOKENS / s->seq));
+    double micro_most = fmin(s->sequences, fmax(1, MICRO_TOKENS / s->q->seq));
     uint32_t count = 0;
     strata_status st = STRATA_OK;
 
@@ -225,19 +221,19 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
                             uint64_t chunk_elems)
 {
     struct st_tried *t = &out->tried[index];
-    struct strata_model *model = NULL;
     struct st_plan *plan = NULL;
     struct st_prediction p = {0};
-    struct st_case c;
+    struct st_opened o = {.handle = NULL};
     strata_status st = watch(s);
 
-    if (st == STRATA_OK && (st = st_question_open(&model, s, t)) == STRATA_OK) {
-        st_handle_case(&c, model, s->on);
-        if (c.asked.chunk_elems == 0)
-            c.asked.chunk_elems = chunk_elems;
-        st = st_plan_make_judged(&plan, &c.workload, &machine->capacity, &c.asked, s->rates_judge ? machine : NULL);
+    if (st == STRATA_OK && (st = st_question_open(&o, s, t)) == STRATA_OK) {
+        if (o.facts.asked.chunk_elems == 0)
+            o.facts.asked.chunk_elems = chunk_elems;
+        st =
+            st_plan_make_judged(&plan, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_judge ? machine : NULL);
     }
-    if (st == STRATA_OK && s->rates_known) {
+    st_question_close(&o, s);
+    if (st == STRATA_OK && s->q->rates_known) {
         st_predict(&p, &plan->program, machine);
         t->lacks = !p.simulated && !st_simulate_possible(&plan->program, machine);
     }

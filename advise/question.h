@@ -1,27 +1,33 @@
-/* api/question.h - which configuration a machine should train a model with: the question of strata plan.
+/* advise/question.h - which configuration a machine should train a model with: the question of strata plan.
  *
  * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
  * is read again. */
-#ifndef API_QUESTION_H
-#define API_QUESTION_H
+#ifndef ADVISE_QUESTION_H
+#define ADVISE_QUESTION_H
 
-#include "offload/machine/hardware.h"
-#include "strata/machine.h"
-#include "strata/plan.h"
+#include "advise/case.h"
 
 #define ST_QUESTION_TRIED_MAX 96u
-#define ST_QUESTION_BATCH     131072u                    /* tokens of a step, if nothing is said and a sequence has no more */
-#define ST_QUESTION_COMPARES  "comparing configurations" /* what the progress of a model's options is told */
+#define ST_QUESTION_BATCH     131072u /* tokens of a step, if nothing is said and a sequence has no more */
+
+/* How a configuration becomes a case: as anybody's would be opened.  Called by several threads at once. */
+struct st_question_source {
+    void *ctx;
+    /** *handle keeps what *out borrows; closed by close(), which takes NULL. */
+    strata_status (*open)(void *ctx, struct st_case *out, void **handle, const char *config);
+    void (*close)(void *handle);
+    bool (*goes_on)(void *ctx, uint64_t done); /* one at a time; false: somebody wants it to stop */
+};
 
 struct st_question {
-    const struct strata_model_opts *model; /* STRATA_USE_PLAN */
-    const struct strata_machine_opts *machine;
-    const char *const *overrides; /* of the configuration: what is said of the machine, such as budgets */
-    uint32_t override_count;
-    const char *nvme;        /* directories, separated by commas; NULL: none here */
-    uint64_t batch_tokens;   /* of a step; 0: ST_QUESTION_BATCH */
-    const char *const *data; /* token files, whose sequences are counted */
-    uint32_t data_count;
+    struct st_question_source source;
+    const char *nvme;                   /* directories of configurations, separated by commas */
+    struct st_machine machine;          /* one rank's part */
+    bool rates_known;                   /* of it, and whether */
+    bool rates_judge;                   /* they, and not a nominal one's, judge plans: st_case_judge() */
+    const struct st_hardware *hardware; /* its parts; NULL: they are not known */
+    uint32_t ranks, seq;                /* tokens of a sequence */
+    uint64_t batch_tokens;              /* of a step; 0: ST_QUESTION_BATCH */
 };
 
 /* Slowest tiers allowed, and what ranks share. */
@@ -73,9 +79,9 @@ struct st_answer {
     struct st_hardware hardware;
     struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */
     uint32_t tried_count, best;
-    uint32_t lowest;          /* of several ranks: the fastest with the lowest stage that fits */
-    char *config;             /* the best one's file; NULL: nothing fits */
-    struct strata_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
+    uint32_t lowest;      /* of several ranks: the fastest with the lowest stage that fits */
+    char *config;         /* the best one's file; NULL: nothing fits */
+    struct st_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
@@ -83,10 +89,16 @@ struct st_answer {
     struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
 };
 
-/** Answer it, on threads of its own, too; progress is told by one at a time.  E_INVAL: the batch holds no sequence; the statuses
- * of opening configurations and models and of planning, but E_NOFIT: that is an answer. */
+/** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, all else is filled in.
+ *  E_INVAL: the batch holds no sequence; the statuses of the source and of planning, but E_NOFIT: that is an answer. */
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
 void st_answer_free(struct st_answer *answer);
+
+/** Whether tiers can be used on a machine at all. */
+bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);
+
+/** The file of a setting.  Free *text.  E_NOMEM. */
+strata_status st_question_text(char **text, const struct st_tried *t, const struct st_question *q, enum st_method method);
 
 /** "none", "cpu", "nvme": as DeepSpeed says a tier. */
 const char *st_question_tier(strata_tier tier);

@@ -1,31 +1,30 @@
-/* api/question_internal.h - shared by the two parts of the question.
+/* advise/question_internal.h - shared by the two parts of the question.
  *
- * question.c         the machine, the answer, what would fit, one more of a part
+ * question.c         the answer, what would fit, one more of a part
  * question_search.c  the candidates' files, and the fastest of them on one machine */
-#ifndef API_QUESTION_INTERNAL_H
-#define API_QUESTION_INTERNAL_H
+#ifndef ADVISE_QUESTION_INTERNAL_H
+#define ADVISE_QUESTION_INTERNAL_H
 
-#include "api/handles.h"
-#include "api/question.h"
+#include "advise/question.h"
 #include <pthread.h>
 
 #define ST_TIERS_MAX 12u
 
+/* A configuration, opened. */
+struct st_opened {
+    struct st_case facts;
+    void *handle; /* NULL: not open */
+};
+
 struct st_scene {
     const struct st_question *q;
-    struct strata_model_opts opts; /* the question's, with the preset that its model's name means */
-    struct strata_machine *on;
-    const char *nvme; /* directories as the file names them */
-    struct st_machine machine;
-    bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_case_judge() */
-    uint32_t ranks;
-    uint32_t seq, sequences;      /* tokens of a sequence, sequences of a rank's step */
+    uint32_t sequences;           /* of a rank's step */
     const struct st_tiers *tiers; /* [tiers_count], from the fastest to the slowest */
     uint32_t tiers_count;
     enum st_method method; /* that is looked for now */
     pthread_mutex_t lock;  /* of what progress is told: */
     uint64_t done;
-    struct strata_model *smallest[ST_TIERS_MAX]; /* micro-batches of one sequence */
+    struct st_opened smallest[ST_TIERS_MAX]; /* micro-batches of one sequence */
 };
 
 struct st_found {
@@ -37,12 +36,9 @@ struct st_found {
 /** Sets s->tiers for its ranks; weights are never on a slower tier than the state. */
 void st_question_tiers(struct st_scene *s);
 
-/** Whether tiers can be used on a machine at all. */
-bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);
-
-/** The file of a setting.  Free *text.  E_NOMEM. */
-strata_status st_question_text(char **text, const struct st_tried *t, const struct st_scene *s);
-strata_status st_question_open(struct strata_model **model, const struct st_scene *s, const struct st_tried *t);
+/** Open the file of a setting. */
+strata_status st_question_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t);
+void st_question_close(struct st_opened *opened, const struct st_scene *s);
 
 /** The settings that fit a machine, drafted, and the fastest of them by full choices: `choices` at most, or as many as it takes
  *  until no draft is faster.  chunk_elems: of the plans where the file does not say it; 0: whatever is fastest, which takes twice

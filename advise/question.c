@@ -1,22 +1,18 @@
-/* api/question.c - see question.h. */
-#include "api/question_internal.h"
+/* advise/question.c - see question.h. */
+#include "advise/question_internal.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/system/file.h"
 #include "core/system/workers.h"
-#include "strata/data.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define CHOICES       2u            /* full ones, of the machine as it is; one with each part more */
-#define UNIT          (64ull << 20) /* to which the least memory is found */
-#define PLENTY        (1ull << 50)
-#define PARTS_MOST    12u /* that are added until something fits */
-#define DIR_ELSEWHERE "/local_nvme"
+#define CHOICES    2u            /* full ones, of the machine as it is; one with each part more */
+#define UNIT       (64ull << 20) /* to which the least memory is found */
+#define PLENTY     (1ull << 50)
+#define PARTS_MOST 12u /* that are added until something fits */
 
 const char *st_question_tier(strata_tier tier)
 {
@@ -26,20 +22,17 @@ const char *st_question_tier(strata_tier tier)
 /* --- what would fit --- */
 
 /* Whether there can be a program of it at all, given room: a step of very many micro-batches has too many operations. */
-static strata_status can_be_planned(bool *can, const struct strata_model *m, const struct st_scene *s)
+static strata_status can_be_planned(bool *can, const struct st_case *c, const struct st_scene *s)
 {
-    struct st_case c;
     bool fits;
-    strata_status st;
+    const strata_status st = st_plan_fits(&fits, &c->workload, &s->q->machine.capacity, &c->asked);
 
-    st_handle_case(&c, m, s->on);
-    st = st_plan_fits(&fits, &c.workload, &s->machine.capacity, &c.asked);
     *can = st != STRATA_E_CONFIG;
     return *can ? st : STRATA_OK;
 }
 
 /* The smallest micro-batch with which tiers can be planned; where none can, one sequence. */
-static strata_status open_one(struct strata_model **out, const struct st_scene *s, const struct st_tiers *tiers)
+static strata_status open_one(struct st_opened *out, const struct st_scene *s, const struct st_tiers *tiers)
 {
     strata_status st = STRATA_OK;
     bool can = false;
@@ -47,14 +40,11 @@ static strata_status open_one(struct strata_model **out, const struct st_scene *
     for (uint32_t micro = 1; st == STRATA_OK && !can && micro <= s->sequences; micro++) {
         const struct st_tried t = {.tiers = *tiers, .micro_batch = micro, .grad_accum = s->sequences / micro};
 
-        struct strata_model *before = *out;
-
         if (s->sequences % micro != 0)
             continue;
-        *out = NULL;
+        st_question_close(out, s);
         if ((st = st_question_open(out, s, &t)) == STRATA_OK)
-            st = can_be_planned(&can, *out, s);
-        strata_model_close(before);
+            st = can_be_planned(&can, &out->facts, s);
     }
     return st;
 }
@@ -65,7 +55,7 @@ static strata_status open_smallest(struct st_scene *s)
 
     for (uint32_t i = 0; st == STRATA_OK && i < s->tiers_count; i++)
         st = open_one(&s->smallest[i], s, &s->tiers[i]);
-    return st == STRATA_OK ? st_handle_check_heads(s->smallest[0], &s->machine.capacity) : st;
+    return st == STRATA_OK ? st_case_check_heads(&s->smallest[0].facts, &s->q->machine.capacity) : st;
 }
 
 /* The slowest tiers need the least of the others, so they come first. */
@@ -73,13 +63,12 @@ static strata_status any_fits(bool *fits, const struct st_scene *s, const struct
 {
     *fits = false;
     for (uint32_t i = s->tiers_count; i-- > 0 && !*fits;) {
-        struct st_case c;
+        const struct st_case *c = &s->smallest[i].facts;
         strata_status st;
 
         if (!st_tiers_there(&s->tiers[i], capacity))
             continue;
-        st_handle_case(&c, s->smallest[i], s->on);
-        st = st_plan_fits(fits, &c.workload, capacity, &c.asked);
+        st = st_plan_fits(fits, &c->workload, capacity, &c->asked);
         if (st != STRATA_OK && st != STRATA_E_CONFIG)
             return st;
     }
@@ -109,7 +98,7 @@ static strata_status lower(struct st_capacity *capacity, strata_tier tier, const
 /* As lower(), but no lower than what there is. */
 static strata_status lower_to(struct st_capacity *capacity, strata_tier tier, const struct st_scene *s)
 {
-    const uint64_t most = capacity->bytes[tier], have = s->machine.capacity.bytes[tier];
+    const uint64_t most = capacity->bytes[tier], have = s->q->machine.capacity.bytes[tier];
     strata_status st;
     bool fits;
 
@@ -126,7 +115,7 @@ static double growth(const struct st_capacity *capacity, const struct st_scene *
     double sum = 0;
 
     for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
-        sum += (double)capacity->bytes[t] / (double)(s->machine.capacity.bytes[t] + 1);
+        sum += (double)capacity->bytes[t] / (double)(s->q->machine.capacity.bytes[t] + 1);
     return sum;
 }
 
@@ -156,12 +145,12 @@ static strata_status lower_memories(struct st_capacity *capacity, const struct s
 /* More of one tier alone, and the least of several together. */
 static strata_status find_least(struct st_answer *out, const struct st_scene *s)
 {
-    struct st_capacity all = s->machine.capacity;
+    struct st_capacity all = s->q->machine.capacity;
     strata_status st = STRATA_OK;
     bool fits;
 
     for (int t = 0; st == STRATA_OK && t < STRATA_TIER_COUNT; t++) {
-        struct st_capacity more = s->machine.capacity;
+        struct st_capacity more = s->q->machine.capacity;
 
         all.bytes[t] = more.bytes[t] = PLENTY;
         if ((st = any_fits(&fits, s, &more)) != STRATA_OK || !fits)
@@ -174,7 +163,7 @@ static strata_status find_least(struct st_answer *out, const struct st_scene *s)
     if ((st = lower_memories(&all, s)) == STRATA_OK)
         st = lower_to(&all, STRATA_TIER_NVME, s);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        out->together[t] = all.bytes[t] > s->machine.capacity.bytes[t] ? all.bytes[t] : 0;
+        out->together[t] = all.bytes[t] > s->q->machine.capacity.bytes[t] ? all.bytes[t] : 0;
     return st;
 }
 
@@ -189,12 +178,12 @@ static bool is_refusal(strata_status st)
 static strata_status try_method(struct st_instead *out, struct st_scene *s)
 {
     struct st_found found = {0};
-    strata_status st = st_question_search(&found, s, &s->machine, 1, 0, NULL);
+    strata_status st = st_question_search(&found, s, &s->q->machine, 1, 0, NULL);
 
     if (st == STRATA_OK && found.count > 0) {
         out->best = found.tried[found.best];
         memcpy(out->needed, found.plan->program.needed, sizeof(out->needed));
-        st = st_question_text(&out->config, &out->best, s);
+        st = st_question_text(&out->config, &out->best, s->q, s->method);
         out->fits = st == STRATA_OK;
     }
     st_plan_destroy(found.plan);
@@ -239,11 +228,11 @@ static void name_parts(char *text, size_t bytes, const struct st_hardware *hardw
 static void changed_machine(struct st_machine *out, const struct st_scene *s, const struct st_hardware *hardware,
                             enum st_change change)
 {
-    const struct st_config *config = &s->smallest[0]->config;
+    const struct st_config *config = s->smallest[0].facts.config;
     struct st_machine made;
 
     st_hardware_machine(&made, hardware);
-    *out = s->machine;
+    *out = s->q->machine;
     out->rates = made.rates;
     if ((change == ST_CHANGE_GPU && config->device_memory != ST_AUTO_BYTES) ||
         (change == ST_CHANGE_RAM && config->host_memory != ST_AUTO_BYTES))
@@ -263,8 +252,8 @@ static bool is_nowhere_slower(const struct st_rates *a, const struct st_rates *t
 static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_answer *answer)
 {
     const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
-    const uint64_t chunk_elems = now != NULL ? answer->plan->facts.plan->policy.chunk_elems : 0; /* the plan's now is as good */
-    struct st_hardware hardware = *s->on->hardware;
+    const uint64_t chunk_elems = now != NULL ? answer->plan->policy.chunk_elems : 0; /* the plan's now is as good */
+    struct st_hardware hardware = *s->q->hardware;
     struct st_machine machine;
     struct st_found found = {0};
     strata_status st = STRATA_OK;
@@ -283,7 +272,7 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
     name_parts(out->what, sizeof(out->what), &hardware, change);
     out->best = found.tried[found.best];
     if (now != NULL && !now->lacks && !out->best.lacks && out->best.seconds > now->seconds &&
-        is_nowhere_slower(&machine.rates, &s->machine.rates))
+        is_nowhere_slower(&machine.rates, &s->q->machine.rates))
         out->best = *now;
 done:
     st_plan_destroy(found.plan);
@@ -323,77 +312,6 @@ static strata_status try_changes(struct st_answer *out, struct st_scene *s)
 
 /* --- the answer --- */
 
-/* Its rates are measured, with those of its drives if it has any. */
-static strata_status measure_machine(struct st_scene *s, struct strata_model *model)
-{
-    struct strata_plan *plan = NULL;
-    strata_status st = strata_plan_make(&plan, model, s->on);
-
-    if (st == STRATA_OK)
-        st = strata_plan_measure(plan);
-    if (st == STRATA_OK || st == STRATA_E_NOFIT) {
-        s->machine = plan->facts.machine;
-        s->rates_known = plan->facts.rates_known;
-        s->rates_judge = st_case_judge(&plan->facts, &plan->facts.machine) != NULL;
-        st = STRATA_OK;
-    }
-    strata_plan_destroy(plan);
-    return st;
-}
-
-/* As a run reads them, of the model's vocabulary and in sequences of its length. */
-static strata_status count_data(struct st_answer *out, const struct strata_model *model, const struct st_question *q)
-{
-    struct strata_data *data = NULL;
-    strata_status st;
-
-    if (q->data_count == 0)
-        return STRATA_OK;
-    if ((st = strata_data_open(&data, model, q->data, q->data_count)) == STRATA_OK)
-        out->data_sequences = strata_data_count(data);
-    strata_data_close(data);
-    return st;
-}
-
-/* Finds the machine, with the capacity of its drives if it has any, and its rates. */
-static strata_status find_machine(struct st_scene *s, struct st_answer *out)
-{
-    const bool here = s->on->name == NULL;
-    const char *preset = s->opts.model != NULL ? st_model_preset_of(s->opts.model) : NULL;
-    const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
-    struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
-    struct strata_model_info info = STRATA_MODEL_INFO_INIT;
-    struct strata_model *model = NULL;
-    strata_status st = st_question_open(&model, s, &t);
-
-    if (st == STRATA_OK && (st = strata_model_get_info(model, &info)) == STRATA_OK) {
-        out->seq = info.seq_len;
-        out->params = info.params;
-        out->ranks = s->ranks;
-        out->here = s->ranks > 1 ? s->on->planned.local_ranks : 1;
-        snprintf(out->model, sizeof(out->model), "%s", info.name);
-        if (preset != NULL && strcmp(model->name, preset) == 0)
-            s->opts.model = preset; /* said once */
-        out->named = s->on->hardware != NULL;
-        if (out->named)
-            out->hardware = *s->on->hardware;
-        st = st_handle_machine(&s->machine, &s->rates_known, model, s->on);
-        s->rates_judge = s->rates_known;
-    }
-    if (st == STRATA_OK)
-        st = count_data(out, model, s->q);
-    if (st == STRATA_OK && here) {
-        strata_model_close(model); /* again in the precision, and with the tiers, that its GPU has */
-        model = NULL;
-        if (!st_tiers_there(&t.tiers, &s->machine.capacity))
-            t.tiers.optimizer = t.tiers.param = STRATA_TIER_DEVICE;
-        if ((st = st_question_open(&model, s, &t)) == STRATA_OK)
-            st = measure_machine(s, model);
-    }
-    strata_model_close(model);
-    return st;
-}
-
 /* Of the settings with the lowest stage the fastest, by its draft or its choice. */
 static uint32_t lowest_of(const struct st_answer *a)
 {
@@ -408,52 +326,45 @@ static uint32_t lowest_of(const struct st_answer *a)
     return lowest;
 }
 
-/* As strata plan has it with the file of the best one. */
-static strata_status take_best(struct st_answer *out, struct st_found *found, const struct st_scene *s)
+/* The sequences of a step: whole ones, equally many on each rank.  E_INVAL: there is none. */
+static strata_status take_batch(struct st_answer *out, struct st_scene *s)
 {
-    const struct st_tried *best = &out->tried[out->best];
-    struct strata_model *model = NULL;
-    strata_status st = st_question_text(&out->config, best, s);
+    const struct st_question *q = s->q;
+    const uint64_t of_ranks = (uint64_t)q->seq * q->ranks;
+    const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : of_ranks > ST_QUESTION_BATCH ? of_ranks : ST_QUESTION_BATCH;
 
-    if (st == STRATA_OK && (st = st_question_open(&model, s, best)) == STRATA_OK)
-        st = st_handle_adopt(&out->plan, model, s->on, &found->plan, &s->machine, s->rates_known, s->rates_judge);
-    strata_model_close(model);
-    return st;
+    if (batch < of_ranks || batch / of_ranks > ST_GRAD_ACCUM_MAX)
+        return st_error(STRATA_E_INVAL,
+                        "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (--seq-len)", batch,
+                        ST_GRAD_ACCUM_MAX, q->ranks > 1 ? " on each rank" : "", q->seq);
+    s->sequences = (uint32_t)(batch / of_ranks);
+    out->sequences = s->sequences * q->ranks;
+    if (q->batch_tokens % of_ranks != 0)
+        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences%s, %u of %u tokens each (--seq-len)", batch,
+               q->ranks > 1 ? ", equally many on each rank" : "", out->sequences, q->seq);
+    return STRATA_OK;
 }
 
 static strata_status answer(struct st_answer *out, struct st_scene *s)
 {
     struct st_found found = {0};
-    uint64_t batch, of_ranks;
-    strata_status st = strata_machine_open(&s->on, s->q->machine);
+    strata_status st = take_batch(out, s);
 
-    if (st != STRATA_OK || (st = find_machine(s, out)) != STRATA_OK)
-        return st;
-    snprintf(out->machine, sizeof(out->machine), "%s", s->machine.name);
-    out->fp16 = s->machine.capacity.lacks_bf16;
-    memcpy(out->capacity, s->machine.capacity.bytes, sizeof(out->capacity));
-    of_ranks = (uint64_t)out->seq * s->ranks;
-    batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : of_ranks > ST_QUESTION_BATCH ? of_ranks : ST_QUESTION_BATCH;
-    if (batch < of_ranks || batch / of_ranks > ST_GRAD_ACCUM_MAX)
-        return st_error(STRATA_E_INVAL,
-                        "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (--seq-len)", batch,
-                        ST_GRAD_ACCUM_MAX, s->ranks > 1 ? " on each rank" : "", out->seq);
-    s->seq = out->seq;
-    s->sequences = (uint32_t)(batch / of_ranks);
-    out->sequences = s->sequences * s->ranks;
-    if (s->q->batch_tokens % of_ranks != 0)
-        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences%s, %u of %u tokens each (--seq-len)", batch,
-               s->ranks > 1 ? ", equally many on each rank" : "", out->sequences, out->seq);
-    if ((st = open_smallest(s)) != STRATA_OK || (st = st_question_search(&found, s, &s->machine, CHOICES, 0, NULL)) != STRATA_OK)
+    if (st != STRATA_OK || (st = open_smallest(s)) != STRATA_OK ||
+        (st = st_question_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;
     out->best = found.best;
     out->lowest = lowest_of(out);
-    st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
-    if (st == STRATA_OK && found.count == 0)
+    if (found.count > 0) {
+        out->plan = found.plan;
+        found.plan = NULL;
+        st = st_question_text(&out->config, &out->tried[out->best], s->q, s->method);
+    } else if ((st = find_least(out, s)) == STRATA_OK) {
         st = try_methods(out, s);
-    if (st == STRATA_OK && s->on->hardware != NULL && s->ranks == 1)
+    }
+    if (st == STRATA_OK && s->q->hardware != NULL && s->q->ranks == 1)
         st = try_changes(out, s);
 done:
     st_plan_destroy(found.plan);
@@ -462,20 +373,23 @@ done:
 
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question)
 {
-    struct st_scene s = {.q = question,
-                         .opts = *question->model,
-                         .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE,
-                         .ranks = question->machine->ranks > 1 ? question->machine->ranks : 1};
+    struct st_scene s = {.q = question};
     strata_status st;
 
     st_question_tiers(&s);
-    *out = (struct st_answer){0};
+    snprintf(out->machine, sizeof(out->machine), "%s", question->machine.name);
+    out->seq = question->seq;
+    out->ranks = question->ranks;
+    out->fp16 = question->machine.capacity.lacks_bf16;
+    memcpy(out->capacity, question->machine.capacity.bytes, sizeof(out->capacity));
+    out->named = question->hardware != NULL;
+    if (out->named)
+        out->hardware = *question->hardware;
     pthread_mutex_init(&s.lock, NULL);
     st = answer(out, &s);
     pthread_mutex_destroy(&s.lock);
     for (uint32_t i = 0; i < ST_TIERS_MAX; i++)
-        strata_model_close(s.smallest[i]);
-    strata_machine_close(s.on);
+        st_question_close(&s.smallest[i], &s);
     if (st != STRATA_OK)
         st_answer_free(out);
     return st;
@@ -483,7 +397,7 @@ strata_status st_question_answer(struct st_answer *out, const struct st_question
 
 void st_answer_free(struct st_answer *answer)
 {
-    strata_plan_destroy(answer->plan);
+    st_plan_destroy(answer->plan);
     free(answer->config);
     for (int m = 0; m < ST_METHOD_COUNT; m++)
         free(answer->instead[m].config);
