@@ -407,7 +407,7 @@ static void a_killed_rank_ends_the_other(void **state)
     }
 }
 
-/* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step, between tokens. */
+/* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step, before the first token. */
 static void a_rank_that_fails_tells_the_other(void **state)
 {
     static const struct {
@@ -419,7 +419,7 @@ static void a_rank_that_fails_tells_the_other(void **state)
         {RUN "--max-steps 1000 --quiet " ON_DISK, "nvme.cqe:3:1", 4},
         {RUN "--max-steps 1000 --quiet " ON_DISK, "nvme.cqe:600:1", 4},
         {"eval --model nano --data {w}/good.bin --seq-len 32 " ON_DISK, "api.eval", 3},
-        {"generate --model nano --prompt a --quiet " ON_DISK, "ranks.gather:5:1", 3},
+        {"generate --model nano --prompt a --quiet " ON_DISK, "generation.alloc", 3},
         {"info --measure --model nano --seq-len 8 ", "comm.links", 3},
     };
     const struct workplace *w = *state;
