@@ -112,8 +112,6 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .ranks = o->ranks,
         .train_batch = o->train_batch,
         .leaves = o->leaves,
-        .recipe = o->recipe,
-        .variables = o->variables,
     };
     strata_status st = st_handle_text(&c->name, o->file != NULL     ? o->file
                                                 : o->recipe != NULL ? st_recipe_path(o->recipe)
@@ -121,8 +119,8 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
 
     if (st != STRATA_OK)
         return st;
-    st = o->text == NULL ? st_config_load(&c->values, &c->source, &opts)
-                         : st_config_load_text(&c->values, &c->source, o->text, strlen(o->text), c->name, &opts);
+    st = o->text == NULL ? st_recipe_config(&c->values, &c->source, &opts, o->recipe, o->variables)
+                         : st_recipe_config_text(&c->values, &c->source, o->text, c->name, &opts, o->variables);
     return st == STRATA_OK ? check_lora(c) : st;
 }
 

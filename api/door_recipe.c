@@ -32,7 +32,7 @@ bool strata_recipe_has_key(const char *trainer, const char *key)
 
 bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, const char **name, const char **value)
 {
-    const struct st_recipe_value *v;
+    const struct st_config_said *v;
 
     if (recipe == NULL || name == NULL || value == NULL)
         return false;
@@ -58,7 +58,7 @@ const char *strata_recipe_words(const char *key)
 
 const char *strata_recipe_key_of(const struct strata_recipe *recipe, const char *to)
 {
-    const struct st_recipe_value *value = to != NULL ? st_recipe_value_of(recipe, to) : NULL;
+    const struct st_config_said *value = to != NULL ? st_recipe_value_of(recipe, to) : NULL;
 
     return value != NULL ? value->from : NULL;
 }

@@ -1,8 +1,8 @@
 /* config.c - reads a config: takes the keys, judges each one, resolves them together, and collects every problem. */
 #include "offload/config/config_source_internal.h"
-#include "offload/config/recipe_internal.h"
 
 #include "core/base/error.h"
+#include "core/system/file.h"
 #include <string.h>
 
 /* The section whose rejection makes it pointless to judge this key, or NULL. */
@@ -115,63 +115,35 @@ static strata_status problems_error(const struct st_config_source *src, const ch
     return st_error(STRATA_E_CONFIG, "%s%s%s (and %u more)", named ? "" : name, named ? "" : ": ", first, count - 1);
 }
 
-#define RECIPES_MAX 2 /* the run's, and one that stands where a configuration stands */
-
-/* What a configuration is made from; roots and recipes that were read here are freed with it. */
-struct inputs {
-    const char *name; /* for people */
-    st_json *root;    /* NULL: no file */
-    const struct strata_recipe *recipes[RECIPES_MAX];
-    uint32_t recipe_count;
-    struct strata_recipe *own;         /* one of them */
-    struct strata_recipe *environment; /* NULL: it says nothing */
-    const char *file;                  /* that was read; NULL: none */
-};
-
-static void take_recipes(struct st_config_source *src, const struct inputs *in)
+/* What another source says, with its remarks. */
+static void take_other(struct st_config_source *src, const struct st_config_other *other)
 {
-    for (uint32_t i = 0; i < in->recipe_count; i++) {
-        st_recipe_tell(in->recipes[i], src);
-        st_source_take_recipe(src, in->recipes[i]);
-    }
+    other->tell(other->of, src);
+    st_source_take_other(src, other);
 }
 
-/* DeepSpeed's file. */
-static const char *file_read(const struct inputs *in)
-{
-    return in->own != NULL && st_recipe_deepspeed(in->own) != NULL ? st_recipe_deepspeed(in->own) : in->file;
-}
-
-/* Only one file of DeepSpeed's can count. */
-static void take_environment(struct st_config_source *src, const struct inputs *in)
-{
-    const char *named = st_recipe_deepspeed(in->environment), *read = file_read(in);
-
-    st_recipe_tell(in->environment, src);
-    if (named != NULL && !st_file_is_same(named, read))
-        st_source_problem(src, "%s: ACCELERATE_DEEPSPEED_CONFIG_FILE names %s, and %s is read: name one of them",
-                          st_recipe_path(in->environment), named, read);
-    st_source_take_environment(src, in->environment);
-}
-
-static strata_status resolve_all(struct st_config *config, struct st_config_source **source, struct inputs *in,
-                                 const struct st_config_opts *opts)
+strata_status st_config_make(struct st_config *config, struct st_config_source **source, const struct st_config_inputs *in,
+                             const struct st_config_opts *opts)
 {
     struct st_config_source *src = st_source_create(opts->allow_unknown);
     struct st_config resolved;
 
-    if (src == NULL)
+    if (src == NULL) {
+        st_json_free(in->root);
         return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
+    }
     src->overrides = opts->overrides;
     src->override_count = opts->override_count;
     if (in->root != NULL)
-        st_source_take_file(src, in->root, file_read(in));
-    in->root = NULL;
-    take_recipes(src, in);
+        st_source_take_file(src, in->root, in->file);
+    for (uint32_t i = 0; i < in->other_count; i++)
+        take_other(src, &in->others[i]);
     for (uint32_t i = 0; i < opts->override_count; i++)
         st_source_take_override(src, opts->overrides[i]);
-    if (in->environment != NULL)
-        take_environment(src, in);
+    if (in->environment != NULL) {
+        in->environment->tell(in->environment->of, src);
+        st_source_take_environment(src, in->environment);
+    }
     judge_all(src);
     st_source_judge_arguments(src);
     st_config_resolve(src, &resolved, opts);
@@ -187,20 +159,7 @@ static strata_status resolve_all(struct st_config *config, struct st_config_sour
     return STRATA_OK;
 }
 
-/* Frees what was read. */
-static strata_status load_inputs(struct st_config *config, struct st_config_source **source, struct inputs *in,
-                                 const struct st_config_opts *opts)
-{
-    const strata_status st = resolve_all(config, source, in, opts);
-
-    st_json_free(in->root);
-    st_recipe_close(in->own);
-    st_recipe_close(in->environment);
-    return st;
-}
-
-/* The text is not JSON: the parser's sentence is the only problem. */
-static strata_status syntax_error(struct st_config_source **source, strata_status st, const char *name)
+strata_status st_config_unread(struct st_config_source **source, strata_status st, const char *name)
 {
     struct st_config_source *src;
 
@@ -218,7 +177,7 @@ static strata_status syntax_error(struct st_config_source **source, strata_statu
     return st_error(st, "%s", st_config_problem_at(src, 0));
 }
 
-static strata_status parse_file(st_json **root, const char *path)
+strata_status st_config_parse_file(st_json **root, const char *path)
 {
     const char *preset = st_config_preset(path);
 
@@ -235,74 +194,23 @@ static strata_status parse_file(st_json **root, const char *path)
     return st_source_parse_file(root, path);
 }
 
-/* A file that a configuration cannot be made of. */
-static strata_status wrong_trainer(const struct st_recipe_trainer *trainer, const char *path)
-{
-    if (trainer->config)
-        return st_error(STRATA_E_CONFIG, "%s: %s's config file, where one of DeepSpeed's is expected", path, trainer->name);
-    return st_error(STRATA_E_CONFIG, "%s: %s's file of a whole run: strata train %s runs it", path, trainer->name, path);
-}
-
-/* Reads DeepSpeed's file, or Accelerate's and the one of DeepSpeed's that it names. */
-static strata_status read_files(struct inputs *in, const char *path, const struct st_config_opts *opts)
-{
-    const struct st_recipe_trainer *trainer;
-    strata_status st = parse_file(&in->root, path);
-
-    if (st != STRATA_OK || (st = st_recipe_foreign(in->root, path)) != STRATA_OK ||
-        (trainer = st_recipe_trainer_of(in->root)) == NULL)
-        return st;
-    if (!trainer->config || in->own != NULL)
-        return wrong_trainer(trainer, path);
-    st = st_recipe_read(&in->own, trainer, in->root,
-                        &(struct st_recipe_input){
-                            .path = path, .ranks = opts->ranks > 0 ? opts->ranks : 1, .allow_unknown = opts->allow_unknown});
-    in->root = NULL;
-    if (st != STRATA_OK)
-        return st;
-    in->recipes[in->recipe_count++] = in->own;
-    return st_recipe_deepspeed(in->own) != NULL ? read_files(in, st_recipe_deepspeed(in->own), opts) : STRATA_OK;
-}
-
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts)
 {
-    struct inputs in = {.file = opts->file};
-    strata_status st = st_recipe_environment(&in.environment, opts->variables);
+    struct st_config_inputs in = {.name = opts->file != NULL ? opts->file : "config", .file = opts->file};
+    strata_status st = STRATA_OK;
 
     *source = NULL;
-    if (in.file == NULL && opts->recipe != NULL)
-        in.file = st_recipe_deepspeed(opts->recipe);
-    if (in.file == NULL && in.environment != NULL)
-        in.file = st_recipe_deepspeed(in.environment);
-    in.name = opts->recipe != NULL     ? st_recipe_path(opts->recipe)
-              : in.file != NULL        ? in.file
-              : in.environment != NULL ? st_recipe_path(in.environment)
-                                       : "config";
-    if (st == STRATA_OK && in.file != NULL)
-        st = read_files(&in, in.file, opts);
-    if (opts->recipe != NULL)
-        in.recipes[in.recipe_count++] = opts->recipe;
-    if (st == STRATA_OK)
-        return load_inputs(config, source, &in, opts);
-    st = syntax_error(source, st, in.name);
-    st_json_free(in.root);
-    st_recipe_close(in.own);
-    st_recipe_close(in.environment);
-    return st;
+    if (in.file != NULL)
+        st = st_config_parse_file(&in.root, in.file);
+    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st, in.name);
 }
 
 strata_status st_config_load_text(struct st_config *config, struct st_config_source **source, const char *text, size_t bytes,
                                   const char *name, const struct st_config_opts *opts)
 {
-    struct inputs in = {.name = name, .file = name};
-    strata_status st;
+    struct st_config_inputs in = {.name = name, .file = name};
+    const strata_status st = st_hjson_parse(&in.root, text, bytes, name);
 
     *source = NULL;
-    st = st_hjson_parse(&in.root, text, bytes, name);
-    if (st == STRATA_OK)
-        st = st_recipe_environment(&in.environment, opts->variables);
-    if (st == STRATA_OK)
-        return load_inputs(config, source, &in, opts);
-    st_json_free(in.root);
-    return syntax_error(source, st, name);
+    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st, name);
 }

@@ -8,6 +8,7 @@
 #ifndef CORE_CONFIG_H
 #define CORE_CONFIG_H
 
+#include "core/json/json.h"
 #include "offload/optim/loss_scale.h"
 #include "offload/optim/lr_schedule.h"
 #include "offload/program/policy.h"
@@ -128,7 +129,6 @@ struct st_config_row {
     bool announced; /* the reason is a notice at each start, since results differ from what the file's reader may expect */
 };
 
-struct strata_recipe;    /* offload/config/recipe.h */
 struct st_config_source; /* parsed file + overrides + rows; owns strings */
 
 struct st_config_opts {
@@ -137,19 +137,55 @@ struct st_config_opts {
                                      Value: JSON if it parses, else a string; null: as if left out, members of a section
                                      included.  --nvme DIR...: one override strata.nvme=["DIR", ...] */
     uint32_t override_count;
-    const struct strata_recipe *recipe; /* its values stand beside the file's, in place of what is left out or "auto" there; what
-                                       differs is a problem.  NULL: none.  `file` NULL: the one that it names */
-    const char *const *variables; /* "NAME=value", ended by NULL: what Accelerate's launcher says is taken, and what it names must
-                                     agree with the rest.  NULL: none */
-    bool allow_unknown;           /* unknown keys become notices */
-    uint64_t max_steps;           /* for total steps = "auto"; 0: unknown */
-    bool steps_later;             /* then st_config_set_steps() tells them */
-    bool any_length; /* no run begins with it, as with a checkpoint's own, which is of a run that was taken, and one for
-                        evaluation: nothing is judged by how many steps there are */
-    uint32_t ranks;  /* processes that train together; 0: 1 */
+    bool allow_unknown; /* unknown keys become notices */
+    uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
+    bool steps_later;   /* then st_config_set_steps() tells them */
+    bool any_length;    /* no run begins with it, as with a checkpoint's own, which is of a run that was taken, and one for
+                           evaluation: nothing is judged by how many steps there are */
+    uint32_t ranks;     /* processes that train together; 0: 1 */
     /* Of a run that goes on, kept where the configuration leaves it open: sequences of a step, leaves; 0: none. */
     uint32_t train_batch, leaves;
 };
+
+/* What another file, or a launcher's variable, says. */
+struct st_config_said {
+    const char *to;     /* an option ("--seq-len"), or a path of the configuration ("optimizer.params.lr") */
+    const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
+    const char *from;   /* the other file's key; `weak` and `over`: what the trainer does, whatever its file says */
+    const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
+    uint32_t line;      /* of the key in that file; 0: it has none */
+    bool on_line;       /* the command line says it */
+    bool weak;          /* follows from no key that was given */
+    bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */
+};
+
+/* Another source of values: they stand beside those of DeepSpeed's file, in place of what is left out or "auto" there. */
+struct st_config_other {
+    const char *path;                    /* for people */
+    const struct st_config_said *values; /* [count] */
+    uint32_t count;
+    const void *of;                                             /* for the functions: */
+    const char *(*spelling)(const void *of, const char *key);   /* a key as its user knows it */
+    void (*tell)(const void *of, struct st_config_source *src); /* its rows and problems become the configuration's, too */
+};
+
+/* What a configuration is made from. */
+struct st_config_inputs {
+    const char *name;                     /* for people */
+    const char *file;                     /* DeepSpeed's, that was read; NULL: none */
+    st_json *root;                        /* its tree; NULL: none */
+    const struct st_config_other *others; /* [other_count], the later ones after the earlier */
+    uint32_t other_count;
+    const struct st_config_other *environment; /* after all else: fills what is left open, and must agree with the rest; NULL */
+};
+
+/** Check everything, resolve; as st_config_load().  Takes in->root, also on failure. */
+strata_status st_config_make(struct st_config *config, struct st_config_source **source, const struct st_config_inputs *in,
+                             const struct st_config_opts *opts);
+/** The tree of DeepSpeed's file, or of XTuner's of that name.  E_CONFIG: it is neither JSON nor YAML. */
+strata_status st_config_parse_file(st_json **root, const char *path);
+/** A file that cannot be read as one: `st`, whose sentence is the only problem of *source where it is E_CONFIG. */
+strata_status st_config_unread(struct st_config_source **source, strata_status st, const char *name);
 
 /**
  * Read, check everything, resolve.

@@ -2,7 +2,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "offload/config/config_source_internal.h"
-#include "offload/config/recipe.h"
 
 #include "core/base/fault.h"
 #include "core/yaml/yaml.h"
@@ -407,13 +406,13 @@ static void whole_text(struct st_config_source *src, char text[ST_CONFIG_JSON_MA
 }
 
 /* Where a recipe says a value. */
-static const char *place_in(struct st_config_source *src, const struct strata_recipe *recipe, const struct st_recipe_value *value)
+static const char *place_in(struct st_config_source *src, const struct st_config_other *other, const struct st_config_said *value)
 {
     if (value->on_line)
         return "on the command line";
     if (value->line > 0)
-        return st_source_keep(src, "in %s:%" PRIu32, st_recipe_path(recipe), value->line);
-    return st_source_keep(src, "in %s", st_recipe_path(recipe));
+        return st_source_keep(src, "in %s:%" PRIu32, other->path, value->line);
+    return st_source_keep(src, "in %s", other->path);
 }
 
 /* Where the value in force comes from. */
@@ -428,8 +427,8 @@ static const char *place_of(struct st_config_source *src, const struct st_field_
     return st_source_keep(src, "in %s", src->file);
 }
 
-static void take_from_recipe(struct st_config_source *src, const struct st_field *field, const st_json *node,
-                             enum st_config_origin origin, const char *place)
+static void take_from_other(struct st_config_source *src, const struct st_field *field, const st_json *node,
+                            enum st_config_origin origin, const char *place)
 {
     src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
     take(src, field, node, field->path, origin);
@@ -437,7 +436,7 @@ static void take_from_recipe(struct st_config_source *src, const struct st_field
 }
 
 /* A batch that the recipe says by its parts: the file's whole follows from them. */
-static void leave_batch(struct st_config_source *src, const struct st_recipe_value *value)
+static void leave_batch(struct st_config_source *src, const struct st_config_said *value)
 {
     struct st_field_state *whole = st_source_state(src, BATCH);
     char there[ST_CONFIG_JSON_MAX];
@@ -455,7 +454,7 @@ static void leave_batch(struct st_config_source *src, const struct st_recipe_val
 }
 
 /* What is asked twice differs: both places are named. */
-static void tell_difference(struct st_config_source *src, const struct strata_recipe *recipe, const struct st_recipe_value *value,
+static void tell_difference(struct st_config_source *src, const struct st_config_other *other, const struct st_config_said *value,
                             const char *here, const char *there)
 {
     const struct st_field_state *state = &src->fields[st_field_index(find_field(value->to))];
@@ -465,7 +464,7 @@ static void tell_difference(struct st_config_source *src, const struct strata_re
     if (value->line > 0 && !value->on_line)
         snprintf(at, sizeof(at), ":%" PRIu32, value->line);
     st_source_problem(src, "%s%s: %s%s asks for %s = %.100s, and it is %.100s %s: make them equal%s",
-                      value->on_line ? "command line" : st_recipe_path(recipe), at, st_recipe_spelling(recipe, value->from),
+                      value->on_line ? "command line" : other->path, at, other->spelling(other->of, value->from),
                       value->weak ? ", left out," : "", value->to, here, there, place_of(src, state),
                       file ? ", or write \"auto\" there" : "");
 }
@@ -481,27 +480,26 @@ static bool is_overridden(const struct st_config_source *src, const char *path)
     return false;
 }
 
-static void take_recipe_value(struct st_config_source *src, const struct strata_recipe *from, const struct st_recipe_value *value,
-                              enum st_config_origin origin)
+static void take_said(struct st_config_source *src, const struct st_config_other *from, const struct st_config_said *value,
+                      enum st_config_origin origin)
 {
-    const char *recipe = st_recipe_path(from);
     const struct st_field *field = find_field(value->to);
     const st_json *node = st_source_parse(src, value->text);
     char there[ST_CONFIG_JSON_MAX], here[ST_CONFIG_JSON_MAX];
-    const char *place, *other;
+    const char *place, *before;
 
     if (node == NULL) {
         if (!src->failed)
-            st_source_problem(src, "%s: %s: %s cannot be made of it: %.100s", recipe, value->from, value->to, value->text);
+            st_source_problem(src, "%s: %s: %s cannot be made of it: %.100s", from->path, value->from, value->to, value->text);
         return;
     }
     if (field == NULL) {
-        st_source_problem(src, "%s: %s: %s is not in this version", recipe, value->from, value->to);
+        st_source_problem(src, "%s: %s: %s is not in this version", from->path, value->from, value->to);
         return;
     }
     leave_batch(src, value);
     if (!says(src, field->path)) {
-        take_from_recipe(src, field, node, origin, place_in(src, from, value));
+        take_from_other(src, field, node, origin, place_in(src, from, value));
         return;
     }
     whole_text(src, there, src->fields[st_field_index(field)].node);
@@ -515,36 +513,38 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
         return;
     }
     place = place_in(src, from, value);
-    other = place_of(src, &src->fields[st_field_index(field)]);
-    take_from_recipe(src, field, node, origin, place);
+    before = place_of(src, &src->fields[st_field_index(field)]);
+    take_from_other(src, field, node, origin, place);
     st_source_announce(
         src, field->path,
         value->weak
-            ? st_source_keep(src, "%s: %.100s counts, and %.100s %s does not", value->from, here, there, other)
-            : st_source_keep(src, "%s %s counts, %.100s, and %.100s %s does not", value->from, place, here, there, other));
+            ? st_source_keep(src, "%s: %.100s counts, and %.100s %s does not", value->from, here, there, before)
+            : st_source_keep(src, "%s %s counts, %.100s, and %.100s %s does not", value->from, place, here, there, before));
 }
 
-void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)
+void st_source_take_other(struct st_config_source *src, const struct st_config_other *other)
 {
-    const struct st_recipe_value *value;
-
     src->has_file = true;
-    for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++) {
+    for (uint32_t i = 0; i < other->count; i++) {
+        const struct st_config_said *value = &other->values[i];
+
         src->has_length |= strcmp(value->to, "--max-steps") == 0 || strcmp(value->to, "--epochs") == 0;
         if (value->to[0] != '-' && !file_says(src, value->unless))
-            take_recipe_value(src, recipe, value, ST_ORIGIN_FILE);
+            take_said(src, other, value, ST_ORIGIN_FILE);
     }
 }
 
-void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment)
+void st_source_take_environment(struct st_config_source *src, const struct st_config_other *environment)
 {
-    const struct st_recipe_value *value;
     const bool alone = !src->has_file;
 
     src->has_file = true;
-    for (uint32_t i = 0; (value = st_recipe_value_at(environment, i)) != NULL; i++)
+    for (uint32_t i = 0; i < environment->count; i++) {
+        const struct st_config_said *value = &environment->values[i];
+
         if (!value->weak || (alone && !says(src, value->to)))
-            take_recipe_value(src, environment, value, ST_ORIGIN_ENVIRONMENT);
+            take_said(src, environment, value, ST_ORIGIN_ENVIRONMENT);
+    }
 }
 
 /* The value of an override: JSON if it parses and the field could take it, otherwise the text as a string. */

@@ -63,11 +63,11 @@ void st_source_add_stray(struct st_config_source *src, const struct st_config_ro
 void st_source_take_file(struct st_config_source *src, st_json *root, const char *name);
 /** Take one "path=value" of the command line. */
 void st_source_take_override(struct st_config_source *src, const char *text);
-/** Take what a recipe says of paths, in place of what the file leaves out or has as "auto". */
-void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe);
+/** Take what another source says of paths, in place of what the file leaves out or has as "auto". */
+void st_source_take_other(struct st_config_source *src, const struct st_config_other *other);
 /** Take what Accelerate's launcher says in variables, after all others: what it names fills what they leave open and must agree
  * with the rest, and what only follows from it counts where they are none. */
-void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment);
+void st_source_take_environment(struct st_config_source *src, const struct st_config_other *environment);
 /** Report unknown arguments (of an optimizer, of a scheduler), but not of what is itself rejected. */
 void st_source_judge_arguments(struct st_config_source *src);
 /** Rows for `strata check`, once `config` is resolved. */

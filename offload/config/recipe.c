@@ -350,7 +350,7 @@ static void put_rows(struct strata_recipe *r)
 /* What a key has become, for people. */
 static const char *becomes(struct strata_recipe *r, const struct st_field *row)
 {
-    const struct st_recipe_value *value;
+    const struct st_config_said *value;
     char text[512] = "";
     size_t used = 0;
 
@@ -531,14 +531,14 @@ const char *st_recipe_problem_at(const struct strata_recipe *r, uint32_t i)
     return st_config_problem_at(r->src, i);
 }
 
-const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *r, uint32_t i)
+const struct st_config_said *st_recipe_value_at(const struct strata_recipe *r, uint32_t i)
 {
-    return i < r->values.count ? &((const struct st_recipe_value *)r->values.items)[i] : NULL;
+    return i < r->values.count ? &((const struct st_config_said *)r->values.items)[i] : NULL;
 }
 
-const struct st_recipe_value *st_recipe_value_of(const struct strata_recipe *r, const char *to)
+const struct st_config_said *st_recipe_value_of(const struct strata_recipe *r, const char *to)
 {
-    const struct st_recipe_value *value;
+    const struct st_config_said *value;
 
     for (uint32_t i = 0; r != NULL && (value = st_recipe_value_at(r, i)) != NULL; i++)
         if (strcmp(value->to, to) == 0)

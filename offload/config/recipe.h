@@ -7,24 +7,13 @@
 #ifndef CORE_RECIPE_H
 #define CORE_RECIPE_H
 
+#include "offload/config/config.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 struct strata_recipe; /* the door's handle, too: strata/recipe.h */
-
-/* What a recipe asks for. */
-struct st_recipe_value {
-    const char *to;     /* an option ("--seq-len"), or a path of the configuration ("optimizer.params.lr") */
-    const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
-    const char *from;   /* the recipe's key; `weak` and `over`: what the trainer does, whatever its file says */
-    const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
-    uint32_t line;      /* of the key in the recipe's file; 0: it has none */
-    bool on_line;       /* the command line says it */
-    bool weak;          /* follows from no key that was given */
-    bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */
-};
 
 /* Where a recipe comes from. */
 struct st_recipe_input {
@@ -58,9 +47,21 @@ const char *st_recipe_deepspeed(const struct strata_recipe *recipe);
 /** Problem i, from 0: "FILE:LINE: key: ..."; NULL: past the last. */
 const char *st_recipe_problem_at(const struct strata_recipe *recipe, uint32_t i);
 /** Value i, from 0, in the order of the table; NULL: past the last. */
-const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *recipe, uint32_t i);
+const struct st_config_said *st_recipe_value_at(const struct strata_recipe *recipe, uint32_t i);
 /** The first value that becomes `to`; NULL: none, or no recipe. */
-const struct st_recipe_value *st_recipe_value_of(const struct strata_recipe *recipe, const char *to);
+const struct st_config_said *st_recipe_value_of(const struct strata_recipe *recipe, const char *to);
+/**
+ * Read, check everything, resolve: a configuration of DeepSpeed's file, or Accelerate's and the one that it names, with what
+ * stands beside it; as st_config_load().
+ *
+ * @param recipe     opts->file NULL: DeepSpeed's file that it names is read; NULL: none
+ * @param variables  "NAME=value", ended by NULL: what Accelerate's launcher says is taken, and what it names must agree with the
+ *                   rest; NULL: none */
+strata_status st_recipe_config(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts,
+                               const struct strata_recipe *recipe, const char *const *variables);
+/** The same of DeepSpeed's JSON in a text that is called `name`. */
+strata_status st_recipe_config_text(struct st_config *config, struct st_config_source **source, const char *text,
+                                    const char *name, const struct st_config_opts *opts, const char *const *variables);
 /** What is said of a key of LLaMA-Factory's or transformers' training arguments, "-" or "_" between its words; NULL: there is
  * none of this name, or it becomes an option. */
 const char *st_recipe_words(const char *key);

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #define PATH_MAX_BYTES 64
-#define EXPORT                                                                                                                   \
-    "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"
+#define EXPORT         "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"
 #define BY_KEYS        "name the run by LLaMA-Factory's keys (docs/yaml.md) or by options"
 
 /* Words are keys, with a dot inside a section, and spaces between them. */

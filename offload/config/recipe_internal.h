@@ -13,10 +13,10 @@
 
 struct st_recipe_trainer {
     const char *name;
-    const struct st_section *sections;        /* end with title NULL */
-    const char *const *marks;                 /* keys that a file of this trainer has, one or more; end with NULL */
-    const char *const *others;                /* keys that only another trainer's file has beside them; NULL: any may stand there */
-    bool config;                              /* stands where a configuration stands (--config) */
+    const struct st_section *sections; /* end with title NULL */
+    const char *const *marks;          /* keys that a file of this trainer has, one or more; end with NULL */
+    const char *const *others;         /* keys that only another trainer's file has beside them; NULL: any may stand there */
+    bool config;                       /* stands where a configuration stands (--config) */
     void (*resolve)(struct strata_recipe *r); /* what the rows without `to` become */
     const char *(*spelling)(const char *key,
                             const st_json *node); /* its keys stand in variables of these names; NULL: in a file */
@@ -42,7 +42,7 @@ struct strata_recipe {
     const st_json *root;            /* all that was given, also what is null */
     struct st_config_source *src;   /* its strings, trees, strays (notices), rows and problems */
     struct st_recipe_state *states; /* in table order */
-    struct st_list values;          /* struct st_recipe_value */
+    struct st_list values;          /* struct st_config_said */
     char path[ST_PATH_MAX], deepspeed[ST_PATH_MAX];
     const char *const *words; /* of the command line, while it is read */
     uint32_t word_count;

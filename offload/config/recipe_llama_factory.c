@@ -180,9 +180,8 @@ static void resolve(struct strata_recipe *r)
 
     resolve_method(r);
     resolve_data(r);
-    st_trainer_resolve(
-        r, st_recipe_given(r, "early_stopping_steps"),
-        held ? NULL : "no rows are held out: val_size, eval_dataset, or --eval-data FILE with --eval-every N");
+    st_trainer_resolve(r, st_recipe_given(r, "early_stopping_steps"),
+                       held ? NULL : "no rows are held out: val_size, eval_dataset, or --eval-data FILE with --eval-every N");
 }
 
 static const char *const marks[] = {"model_name_or_path", "finetuning_type", "dataset_dir", "per_device_train_batch_size",

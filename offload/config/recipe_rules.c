@@ -69,19 +69,19 @@ int st_recipe_choice(struct strata_recipe *r, const char *key, int otherwise)
 
 static void put_value(struct strata_recipe *r, const char *from, const char *unless, const char *to, const char *text)
 {
-    struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
+    struct st_config_said *value = st_source_add(r->src, &r->values, sizeof(*value));
     uint32_t index;
     const bool given = st_recipe_row(r->trainer, from, &index) != NULL && st_recipe_given(r, from); /* else it is for people */
     const st_json *node = given ? st_recipe_state_of(r, from)->node : NULL;
 
     if (value != NULL)
-        *value = (struct st_recipe_value){.to = to,
-                                          .text = text,
-                                          .from = from,
-                                          .unless = unless,
-                                          .line = node != NULL ? st_json_line(node) : 0,
-                                          .on_line = given && st_recipe_is_on_line(r, from, node),
-                                          .weak = !given};
+        *value = (struct st_config_said){.to = to,
+                                         .text = text,
+                                         .from = from,
+                                         .unless = unless,
+                                         .line = node != NULL ? st_json_line(node) : 0,
+                                         .on_line = given && st_recipe_is_on_line(r, from, node),
+                                         .weak = !given};
 }
 
 const char *st_recipe_json(struct strata_recipe *r, const st_json *node)
@@ -143,7 +143,7 @@ void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to
     put_format(r, key, NULL, to, fmt, args);
     va_end(args);
     if (r->values.count > count) /* else memory ran out */
-        ((struct st_recipe_value *)r->values.items)[count].over = true;
+        ((struct st_config_said *)r->values.items)[count].over = true;
 }
 
 void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason)

@@ -3,7 +3,7 @@
  * Source: training_args.py of transformers 4.57 and 5. */
 #include "offload/config/recipe_trainer_internal.h"
 
-#define BY_LOSS    "the loss of evaluations decides, with --keep-best and --early-stop"
+#define BY_LOSS "the loss of evaluations decides, with --keep-best and --early-stop"
 static const struct st_choice save_choices[] = {
     {"no", 0, ST_VERDICT_HONOURED},   {"steps", 0, ST_VERDICT_HONOURED}, {"epoch", 0, ST_VERDICT_HONOURED},
     {"best", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},

@@ -16,15 +16,15 @@ static void check(bool holds)
 
 static void check_recipe(const struct strata_recipe *recipe)
 {
-    const struct st_config_opts opts = {.recipe = recipe};
-    const struct st_recipe_value *value;
+    const struct st_config_opts opts = {0};
+    const struct st_config_said *value;
     struct st_config_source *source = NULL;
     struct st_config config;
     strata_status st;
 
     for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
         check(value->to != NULL && value->from != NULL && (value->to[0] == '-' || value->text != NULL));
-    st = st_config_load(&config, &source, &opts);
+    st = st_recipe_config(&config, &source, &opts, recipe, NULL);
     check(st == STRATA_OK || st == STRATA_E_CONFIG || st == STRATA_E_IO);
     for (uint32_t i = 0; source != NULL && i < st_config_row_count(source); i++) {
         const struct st_config_row *row = st_config_row_at(source, i);
@@ -45,14 +45,14 @@ static void check_variables(const uint8_t *data, size_t size)
     const char *variables[] = {NULL, "ACCELERATE_USE_PARALLELISM_CONFIG=true", value, NULL};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct st_config_opts opts = {.variables = variables};
+        const struct st_config_opts opts = {0};
         struct st_config_source *source = NULL;
         struct st_config config;
         strata_status st;
 
         variables[0] = strncmp(names[i], "ACCELERATE", 10) == 0 ? "ACCELERATE_USE_DEEPSPEED=true" : "ACCELERATE_USE_FSDP=true";
         snprintf(value, sizeof(value), "%s=%.*s", names[i], (int)(size < 64 ? size : 64), (const char *)data);
-        st = st_config_load(&config, &source, &opts);
+        st = st_recipe_config(&config, &source, &opts, NULL, variables);
         check(st == STRATA_OK || st == STRATA_E_CONFIG);
         st_config_source_free(source);
     }

@@ -38,7 +38,7 @@ static struct strata_recipe *read_recipe(const struct st_recipe_trainer *trainer
 /* What becomes of `to`; NULL: nothing asks for it. */
 static const char *asked(const struct strata_recipe *r, const char *to)
 {
-    const struct st_recipe_value *value;
+    const struct st_config_said *value;
 
     for (uint32_t i = 0; (value = st_recipe_value_at(r, i)) != NULL; i++)
         if (strcmp(value->to, to) == 0)
@@ -666,9 +666,8 @@ static strata_status load(struct st_config *config, struct st_config_source **so
     scratch_put("r.yaml", recipe);
     scratch_put("ds.json", deepspeed);
     assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_OK);
-    opts.recipe = r;
     opts.file = scratch_path("ds.json");
-    st = st_config_load(config, source, &opts);
+    st = st_recipe_config(config, source, &opts, r, NULL);
     st_recipe_close(r);
     return st;
 }
@@ -821,7 +820,7 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     scratch_open();
     scratch_put("ds.yaml", "zero_optimization:\n  stage: 2 # DeepSpeed's keys in YAML\ntrain_batch_size: 6\n");
     opts.file = scratch_path("ds.yaml");
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_OK);
     assert_int_equal(c.zero_stage, 2);
     assert_int_equal(c.train_batch, 6);
     st_config_source_free(source);
@@ -829,7 +828,7 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     scratch_put("acc.yaml", "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 3\n"
                             "  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n");
     opts.file = scratch_path("acc.yaml");
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_OK);
     assert_int_equal(c.zero_stage, 3);
     assert_int_equal(c.grad_accum, 4);
     assert_int_equal(c.train_batch, 4);
@@ -840,7 +839,7 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     /* The file that it names is found beside it. */
     scratch_put("ds.json", "{\"zero_optimization\": {\"stage\": 1}, \"fp16\": {\"enabled\": true}, \"train_batch_size\": 1}");
     scratch_put("acc.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: ds.json}\n");
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_OK);
     assert_int_equal(c.zero_stage, 1);
     assert_int_equal(c.dtype, STRATA_F16);
     st_config_source_free(source);
@@ -849,17 +848,17 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     assert_int_equal(mkdir(scratch_path("below"), 0777), 0);
     scratch_put("below/acc.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: ds.json}\n");
     opts.file = scratch_path("below/acc.yaml");
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_OK);
     assert_int_equal(c.zero_stage, 1);
     st_config_source_free(source);
     opts.file = scratch_path("acc.yaml");
 
     scratch_put("acc.yaml", LF);
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "LLaMA-Factory's file of a whole run: strata train"));
     st_config_source_free(source);
     scratch_put("acc.yaml", "zero_optimization: {stage: 1, stage: 2}\n");
-    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+    assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "acc.yaml:1:31: duplicate key \"stage\""));
     assert_null(strstr(strata_last_error(), "strict JSON"));
     st_config_source_free(source);
@@ -965,7 +964,7 @@ static void foreign_files_are_called_what_they_are(void **state)
         }
         assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_E_CONFIG);
         assert_non_null(strstr(strata_last_error(), rows[i].said));
-        assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+        assert_int_equal(st_recipe_config(&c, &source, &opts, NULL, NULL), STRATA_E_CONFIG);
         assert_int_equal(st_config_problem_count(source), 1);
         assert_non_null(strstr(st_config_problem_at(source, 0), rows[i].said));
         assert_non_null(strstr(st_config_problem_at(source, 0), "r.yaml: "));

@@ -33,15 +33,14 @@ static strata_status load(const struct launched *l)
 {
     const struct st_config_opts opts = {.file = l->file != NULL ? scratch_path("ds.json") : NULL,
                                         .overrides = &l->override,
-                                        .override_count = l->override != NULL,
-                                        .variables = l->variables};
+                                        .override_count = l->override != NULL};
 
     if (l->file != NULL)
         scratch_put("ds.json", l->file);
     st_config_source_free(source);
     source = NULL;
     memset(&c, 0, sizeof(c));
-    return st_config_load(&c, &source, &opts);
+    return st_recipe_config(&c, &source, &opts, NULL, l->variables);
 }
 
 static void expect(const struct launched *l)

@@ -40,12 +40,12 @@ static int close_source(void **state)
     return 0;
 }
 
-static strata_status load(const struct st_config_opts *opts)
+static strata_status load(const struct st_config_opts *opts, const struct strata_recipe *recipe, const char *const *variables)
 {
     st_config_source_free(source);
     source = NULL;
     memset(&c, 0, sizeof(c));
-    return st_config_load(&c, &source, opts);
+    return st_recipe_config(&c, &source, opts, recipe, variables);
 }
 
 static void expect_placed(const char *what, const struct placed *want)
@@ -90,8 +90,7 @@ static void golden_files_are_placed(void **state)
             assert_int_equal(st_recipe_open(&recipe, &(struct st_recipe_input){.path = path}), STRATA_OK);
         else
             opts.file = path;
-        opts.recipe = recipe;
-        if (load(&opts) != STRATA_OK)
+        if (load(&opts, recipe, NULL) != STRATA_OK)
             fail_msg("%s: %s", path, strata_last_error());
         expect_placed(path, &files[i].placed);
         st_recipe_close(recipe);
@@ -121,9 +120,9 @@ static void expect_rows(const struct st_recipe_trainer *trainer, const char *bef
 {
     for (size_t i = 0; i < count; i++) {
         struct strata_recipe *r = read_text(trainer, before, rows[i].text);
-        const struct st_config_opts opts = {.recipe = r, .max_steps = 100};
+        const struct st_config_opts opts = {.max_steps = 100};
 
-        if (load(&opts) != STRATA_OK)
+        if (load(&opts, r, NULL) != STRATA_OK)
             fail_msg("%s: %s", rows[i].text, strata_last_error());
         expect_placed(rows[i].text, &(struct placed){rows[i].stage, rows[i].cpu, c.dtype, c.activations == ST_ACT_RECOMPUTED});
         st_recipe_close(r);
@@ -324,10 +323,10 @@ static void keys_say_what_became_of_them(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct strata_recipe *r = read_text(&st_recipe_accelerate, "", rows[i].text);
-        const struct st_config_opts opts = {.recipe = r};
+        const struct st_config_opts opts = {0};
         const char *reason;
 
-        assert_int_equal(load(&opts), STRATA_OK);
+        assert_int_equal(load(&opts, r, NULL), STRATA_OK);
         reason = reason_of(rows[i].path);
         if (reason == NULL || strstr(reason, rows[i].reason) == NULL)
             fail_msg("%s: %s, not %s", rows[i].text, reason, rows[i].reason);
@@ -342,11 +341,11 @@ struct launched {
 
 static strata_status launch(const struct launched *l)
 {
-    const struct st_config_opts opts = {.file = l->file != NULL ? scratch_path("ds.json") : NULL, .variables = l->variables};
+    const struct st_config_opts opts = {.file = l->file != NULL ? scratch_path("ds.json") : NULL};
 
     if (l->file != NULL)
         scratch_put("ds.json", l->file);
-    return load(&opts);
+    return load(&opts, NULL, l->variables);
 }
 
 static void the_launchers_variables(void **state)

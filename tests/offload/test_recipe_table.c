@@ -15,8 +15,8 @@
 #define DOCS_FILE "docs/yaml.md"
 #define DOCS_MARK "<!-- Below: generated from the tables of trainers' keys. -->\n"
 
-static const struct st_recipe_trainer *const trainers[] = {
-    &st_recipe_trl, &st_recipe_llama_factory_v1, &st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
+static const struct st_recipe_trainer *const trainers[] = {&st_recipe_trl, &st_recipe_llama_factory_v1, &st_recipe_llama_factory,
+                                                           &st_recipe_xtuner, &st_recipe_accelerate};
 
 static const struct st_field *row_at(const struct st_recipe_trainer *t, uint32_t i)
 {
