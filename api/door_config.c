@@ -8,7 +8,7 @@
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/store.h"
 #include "offload/config/config_options.h"
-#include "offload/config/recipe.h"
+#include "recipes/recipe.h"
 
 #include <errno.h>
 #include <inttypes.h>

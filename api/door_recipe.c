@@ -1,7 +1,7 @@
 /* api/door_recipe.c - strata/recipe.h: a trainer's file as a run. */
 #include "api/handles.h"
 #include "core/base/error.h"
-#include "offload/config/recipe.h"
+#include "recipes/recipe.h"
 #include "strata/recipe.h"
 
 #define DASHES 2u /* before an option's name */

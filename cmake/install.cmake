@@ -4,7 +4,7 @@
 # One library from the layers' objects.  Not linked as targets: an installed libstrata.a would then drag strata_core & co. along.
 # The layers stay libraries of their own, so that each test links no more than it tests.
 add_library(strata_lib)
-foreach(layer core kernels nvme offload text model advise run api)
+foreach(layer core kernels nvme offload recipes text model advise run api)
   target_sources(strata_lib PRIVATE $<TARGET_OBJECTS:strata_${layer}>)
 endforeach()
 if(STRATA_HAVE_CUDA)

@@ -48,6 +48,7 @@ BEGIN {
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
     allow["offload/engine"] = "offload/compute.h offload/comm/comm.h offload/comm/comm_lane.h offload/program/ offload/checkpoint/ offload/device/device.h offload/device/device_timed.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
+    allow["recipes"] = "offload/config/ core/ strata/"
     allow["model"] = "model/adapter/adapter.h offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/adapter"] = "core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
@@ -65,7 +66,7 @@ BEGIN {
     allow["bench/update"] = "bench/bench.h bench/bench_setup.h bench/null_model.h bench/roofs/ nvme/swap/ kernels/ core/ strata/"
     allow["advise"] = "offload/ model/ core/ strata/"
     allow["run"] = "model/ offload/ nvme/swap/ kernels/ core/ strata/"
-    allow["api"] = "advise/ run/ text/ model/ offload/ nvme/ kernels/ core/ strata/"
+    allow["api"] = "advise/ run/ recipes/ text/ model/ offload/ nvme/ kernels/ core/ strata/"
     reports = "advise/ api/plan_case.h api/door_question.h" # what tables and metrics read beside the public headers; may only shrink
     allow["cli"] = "cli/ core/ strata/"
     allow["cli/commands"] = "cli/ " reports " core/ strata/ bench/bench.h"
@@ -77,9 +78,10 @@ BEGIN {
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
     allow["tests/api"] = "api/ run/ core/base/ strata/ tests/"
+    allow["tests/recipes"] = "recipes/ offload/config/ core/ strata/ tests/"
     allow["tests/text"] = "text/ core/ strata/ tests/"
     allow["tests/model"] = "model/ text/ " allow["tests/offload"]
-    all = "cli/ bench/ api/ run/ advise/ text/ " allow["tests/model"]
+    all = "cli/ bench/ api/ run/ advise/ recipes/ text/ " allow["tests/model"]
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
     except("api/handles.h",
@@ -115,7 +117,7 @@ BEGIN {
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
-    writers = "core/base/print.c core/base/wrap.c core/json/json_writer.c core/picture/svg.c core/trace/trace_write.c offload/config/config_print.c offload/config/recipe_print.c model/hf/safetensors.c bench/io/bench_io.c bench/io/io_fio.c bench/roofs/bench_ops.c"
+    writers = "core/base/print.c core/base/wrap.c core/json/json_writer.c core/picture/svg.c core/trace/trace_write.c offload/config/config_print.c recipes/recipe_print.c model/hf/safetensors.c bench/io/bench_io.c bench/io/io_fio.c bench/roofs/bench_ops.c"
     writers = writers " cli/commands/generation_text.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 
@@ -174,7 +176,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|run|advise|api|cli|bench)\// && FILENAME ~ /\.c$/ {
+/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|recipes|text|model|run|advise|api|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -235,23 +237,23 @@ function check_own(header, folder)
 
 function check_foreign(header,    prefix)
 {
-    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ run/ advise/ api/ bench/ cli/ strata/"))
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ recipes/ text/ model/ run/ advise/ api/ bench/ cli/ strata/"))
         offence("<" header ">: our own headers are included with quotes")
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api|cli|bench)\// {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|recipes|text|model|run|advise|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
 
-/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api)\// {
+/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|recipes|text|model|run|advise|api)\// {
     offence("takes letters as the locale of the program has them: core/base/text.h")
 }
 
-/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|advise|api)\// {
+/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|recipes|text|model|run|advise|api)\// {
     if (FILENAME != "core/base/number.c")
         offence("reads a number as the locale of the program has it: st_number_read() of core/base/number.h")
 }
@@ -313,5 +315,5 @@ END {
     }
     printf "check_layers: %d includes, none upwards; excepted from the rows:\n%s", checked, exceptions
 }
-' $(find include core kernels nvme offload text model run advise api cli bench tests -type f \
+' $(find include core kernels nvme offload recipes text model run advise api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null

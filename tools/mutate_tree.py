@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-PRODUCT = ("core", "offload", "nvme", "kernels", "text", "model", "run", "api", "bench", "cli")
+PRODUCT = ("core", "offload", "nvme", "kernels", "recipes", "text", "model", "run", "api", "bench", "cli")
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
 MEMORY_BYTES = 6 << 30  # of one test and all that it began: watched, since strata counts a limit as the machine's memory
 FILE_BLOCKS = 16 << 20  # largest file of one test, in blocks of 512 bytes

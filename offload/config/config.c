@@ -1,5 +1,5 @@
 /* config.c - reads a config: takes the keys, judges each one, resolves them together, and collects every problem. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/base/error.h"
 #include "core/system/file.h"

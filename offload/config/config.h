@@ -5,8 +5,8 @@
  * "auto" if it changes speed or placement; "auto", and a run without a file, mean strata's own default.  Every key of the table
  * is honoured, accepted with a notice and the reason, or rejected; any other key is an error with its path and the nearest
  * match. */
-#ifndef CORE_CONFIG_H
-#define CORE_CONFIG_H
+#ifndef OFFLOAD_CONFIG_CONFIG_H
+#define OFFLOAD_CONFIG_CONFIG_H
 
 #include "core/json/json.h"
 #include "offload/optim/loss_scale.h"

@@ -1,5 +1,5 @@
 /* config_object.c - a value that is an object whose keys are read elsewhere: kept as text without spaces. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/base/fault.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* config_preset.c - XTuner's configurations of DeepSpeed, by the names that its --deepspeed takes. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/system/file.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /* config_print.c - prints the effective config as JSON, and the field table as Markdown. */
-#include "offload/config/config_print_internal.h"
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_print.h"
+#include "offload/config/config_source.h"
 
 #include <math.h>
 #include <stdlib.h>

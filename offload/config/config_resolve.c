@@ -1,5 +1,5 @@
 /* config_resolve.c - turns judged values into a complete st_config: first the defaults, then the rules between keys. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/system/file.h"
 

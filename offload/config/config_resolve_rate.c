@@ -1,6 +1,6 @@
 /* config_resolve_rate.c - the rules between the keys of the learning rate: DeepSpeed's schedulers and transformers'. */
 #include "core/base/error.h"
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* config_resolve_train.c - the rules between the keys of batch, precision and optimizer. */
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* config_source.c - takes keys from the file and the command line, and reports afterwards what became of them. */
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/base/fault.h"
 #include "core/yaml/yaml.h"

@@ -1,7 +1,7 @@
 /* config_table.c - finds rows of the field table: by number, by path, by name of a member, by similarity. */
 #include "core/base/text.h"
 #include "core/base/word.h"
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* config_table_offload.c - rows of the field table: ZeRO, the offload sections, aio, activations, strata.
  *
  * Rows of one section are adjacent, because the effective config is written in this order. */
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 #define EXCHANGED  "strata plans what ranks exchange: sums in fp32, added in one order, of whole layers"
 #define NO_BUCKETS "exchanges are planned page by page, so there are no buckets"

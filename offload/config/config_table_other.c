@@ -1,6 +1,6 @@
 /* config_table_other.c - rows of the field table for keys without meaning here: profiler, monitors, checkpoint engines, and keys
  * found in public configs that are not DeepSpeed's. */
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 #define METRICS   "metrics go to --metrics FILE.jsonl"
 #define PROFILED  "every progress line and --metrics show time, FLOPs and utilisation"

@@ -2,7 +2,7 @@
  *
  * The order matters for two reasons: a key that mutes a section comes before the section's members, and rows of one section are
  * adjacent, because the effective config is written in this order. */
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 #define EXCHANGED  "strata plans what ranks exchange: sums in fp32, added in one order, of whole layers"
 #define NO_BUCKETS "exchanges are planned page by page, so there are no buckets"

@@ -1,6 +1,6 @@
 /* config_taken.c - values that DeepSpeed takes for a key that changes no result, and the key's row does not: they are read as
  * DeepSpeed reads them, or brought into the range of the row, which is said. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/base/text.h"
 #include <math.h>

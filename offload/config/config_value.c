@@ -1,5 +1,5 @@
 /* config_value.c - checks, stores and prints one value of one field. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 
 #include "core/base/number.h"
 #include "core/base/size.h"

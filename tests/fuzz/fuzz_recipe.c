@@ -1,7 +1,7 @@
 /* fuzz_recipe.c - any bytes as a trainer's file, read by each trainer's table: no crash; every row has a value and, unless it is
  * honoured, a reason; a configuration with it is either whole or has problems. */
 #include "core/yaml/yaml.h"
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

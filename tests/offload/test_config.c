@@ -2,7 +2,7 @@
 #include "tests/offload/config_fixture.h"
 
 #include "offload/config/config_options.h"
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 #include "tests/common/fault_walk.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* A key whose value is null is a key that was left out, whatever stands beside it: of every key of the table, in a file and on
  * the command line. */
 #include "core/json/json_build.h"
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 #include "tests/common/json_member.h"
 #include "tests/offload/config_fixture.h"
 

@@ -1,6 +1,6 @@
 /* tests/offload/test_config_table.c - the field table against the list of DeepSpeed's keys, against docs/config.md, and
  * against itself.  With `--write docs/config.md` it rewrites the generated part of that file instead. */
-#include "offload/config/config_source_internal.h"
+#include "offload/config/config_source.h"
 #include "tests/common/whole_file.h"
 
 #include <stdlib.h>

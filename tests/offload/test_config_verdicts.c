@@ -1,6 +1,6 @@
 /* tests/offload/test_config_verdicts.c - tables: verdicts and their reasons, batch triples, everything that is refused. */
 #include "offload/config/config_options.h"
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 #include "tests/offload/config_fixture.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* recipe_llama_factory.c - rules between LLaMA-Factory's keys: what those become that depend on others. */
-#include "offload/config/recipe_llama_factory_internal.h"
+/* recipes/llama_factory.c - rules between LLaMA-Factory's keys: what those become that depend on others. */
+#include "recipes/llama_factory_internal.h"
 
-#include "offload/config/recipe_trainer_internal.h"
+#include "recipes/trainer_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* recipe_llama_factory_table.c - the keys of LLaMA-Factory's YAML: its own, and those of transformers' Seq2SeqTrainingArguments
+/* recipes/llama_factory_table.c - the keys of LLaMA-Factory's YAML: its own, and those of transformers' Seq2SeqTrainingArguments
  * with what recipe_trainer_table.c has.
  *
  * Source: src/llamafactory/hparams of LLaMA-Factory 0.9.6.  A key without a row is an error, so that a new one is not passed
  * over. */
-#include "offload/config/recipe_llama_factory_internal.h"
+#include "recipes/llama_factory_internal.h"
 
-#include "offload/config/recipe_trainer_internal.h"
+#include "recipes/trainer_internal.h"
 
 #define INFERENCE  "of inference: strata generate --help"
 #define GENERATION "of generation: strata generate --help"

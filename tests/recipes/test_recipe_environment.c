@@ -1,7 +1,7 @@
 /* test_recipe_environment.c - what Accelerate's launcher says in variables, beside files and overrides. */
 #include "core/base/error.h"
 #include "offload/config/config.h"
-#include "offload/config/recipe.h"
+#include "recipes/recipe.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
 

@@ -1,5 +1,5 @@
-/* recipe_trainer.c - rules between the keys of transformers' Trainer, which LLaMA-Factory and TRL share. */
-#include "offload/config/recipe_trainer_internal.h"
+/* recipes/trainer.c - rules between the keys of transformers' Trainer, which LLaMA-Factory and TRL share. */
+#include "recipes/trainer_internal.h"
 
 #include "core/base/text.h"
 

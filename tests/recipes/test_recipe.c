@@ -1,6 +1,6 @@
-/* tests/offload/test_recipe.c - what keys of trainers' files become; test_recipe_table.c has the tables. */
+/* tests/recipes/test_recipe.c - what keys of trainers' files become; test_recipe_table.c has the tables. */
 #include "core/yaml/yaml.h"
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
 

@@ -1,8 +1,8 @@
-/* offload/config/config_print_internal.h - cells of the tables in docs/config.md and docs/yaml.md.  Private to offload/config. */
-#ifndef CORE_CONFIG_PRINT_H
-#define CORE_CONFIG_PRINT_H
+/* offload/config/config_print.h - cells of the tables in docs/config.md and docs/yaml.md.  For offload/config, and for recipes, whose tables are of the same form. */
+#ifndef OFFLOAD_CONFIG_CONFIG_PRINT_H
+#define OFFLOAD_CONFIG_CONFIG_PRINT_H
 
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 void st_print_cell(FILE *file, const char *text);
 /** The values that a key takes. */

@@ -1,10 +1,10 @@
-/* recipe_fsdp.c - PyTorch's FSDP as ZeRO's stages: which part of a model a rank keeps is placement, and results do not depend on
+/* recipes/fsdp.c - PyTorch's FSDP as ZeRO's stages: which part of a model a rank keeps is placement, and results do not depend on
  * it.
  *
  * Accelerate's config file and Trainer's arguments have the same keys, with or without fsdp_ before them.
  * Source: FullyShardedDataParallelPlugin in utils/dataclasses.py of accelerate 1.15; _process_fsdp_args() in training_args.py of
  * transformers 5; torch.distributed.fsdp.ShardingStrategy. */
-#include "offload/config/recipe_fsdp_internal.h"
+#include "recipes/fsdp_internal.h"
 
 #include "core/base/text.h"
 

@@ -1,5 +1,5 @@
-/* recipe.c - reads a recipe by its trainer's table: takes the keys, judges each, and lists what they become. */
-#include "offload/config/recipe_internal.h"
+/* recipes/recipe.c - reads a recipe by its trainer's table: takes the keys, judges each, and lists what they become. */
+#include "recipes/recipe_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

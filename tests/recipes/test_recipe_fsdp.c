@@ -1,7 +1,7 @@
 /* test_recipe_fsdp.c - FSDP in trainers' files and in the variables of Accelerate's launcher: stage, tiers, checkpointing. */
 #include "core/base/error.h"
 #include "core/yaml/yaml.h"
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
 

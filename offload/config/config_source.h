@@ -1,13 +1,13 @@
-/* offload/config/config_source_internal.h - a config while it is being read: the value given for each field, and remarks about
+/* offload/config/config_source.h - a config while it is being read: the value given for each field, and remarks about
  * it.
  *
- * Private to offload/config.  One thread.  Strings and values live until st_config_source_free.  If memory runs out, `failed`
+ * For offload/config, and for recipes, whose tables are of the same form.  One thread.  Strings and values live until st_config_source_free.  If memory runs out, `failed`
  * records it and it is reported once, so that calls to these functions need no checks. */
-#ifndef CORE_CONFIG_SOURCE_H
-#define CORE_CONFIG_SOURCE_H
+#ifndef OFFLOAD_CONFIG_CONFIG_SOURCE_H
+#define OFFLOAD_CONFIG_CONFIG_SOURCE_H
 
 #include "core/json/json.h"
-#include "offload/config/config_table_internal.h"
+#include "offload/config/config_table.h"
 
 /* The state of one row of the field table. */
 struct st_field_state {

@@ -1,10 +1,10 @@
-/* offload/config/config_table_internal.h - the field table behind offload/config/config.h: one row per key that a config may
+/* offload/config/config_table.h - the field table behind offload/config/config.h: one row per key that a config may
  * contain.
  *
  * Private to offload/config and its tests.  Constant data; any thread.  A row says where the key belongs, which values it takes,
  * what it means here (verdict and reason) and which member of struct st_config it fills. */
-#ifndef CORE_CONFIG_TABLE_H
-#define CORE_CONFIG_TABLE_H
+#ifndef OFFLOAD_CONFIG_CONFIG_TABLE_H
+#define OFFLOAD_CONFIG_CONFIG_TABLE_H
 
 #include "offload/config/config.h"
 #include <stddef.h>

@@ -1,15 +1,15 @@
-/* offload/config/recipe_internal.h - a recipe while it is read, and the trainers' tables.  Private to offload/config and its
+/* recipes/recipe_internal.h - a recipe while it is read, and the trainers' tables.  Private to recipes and its
  * tests.
  *
  * Rows are those of the field table with two differences: `to` says what the key becomes, and `aliases` are further keys with the
  * same verdict, of rows that are notices.  Like struct st_config_source, a recipe remembers that memory ran out and says so once.
  */
-#ifndef CORE_RECIPE_INTERNAL_H
-#define CORE_RECIPE_INTERNAL_H
+#ifndef RECIPES_RECIPE_INTERNAL_H
+#define RECIPES_RECIPE_INTERNAL_H
 
 #include "core/system/file.h"
-#include "offload/config/config_source_internal.h"
-#include "offload/config/recipe.h"
+#include "offload/config/config_source.h"
+#include "recipes/recipe.h"
 
 struct st_recipe_trainer {
     const char *name;

@@ -1,11 +1,11 @@
-/* offload/config/recipe.h - recipes: files of trainers that say in other words what a configuration and a command line say here.
+/* recipes/recipe.h - recipes: files of trainers that say in other words what a configuration and a command line say here.
  * LLaMA-Factory's and TRL's YAML, XTuner's training arguments (YAML or JSON), Accelerate's config files.
  *
- * Each trainer has a table of keys like DeepSpeed's (config_table_internal.h): a verdict, the sentence, and what the key becomes:
- * a path of the configuration, or an option.  `strata check` and docs/yaml.md are made from it.  A recipe is read-only once it is
- * open. */
-#ifndef CORE_RECIPE_H
-#define CORE_RECIPE_H
+ * Each trainer has a table of keys like DeepSpeed's (offload/config/config_table.h): a verdict, the sentence, and what the key
+ * becomes: a path of the configuration, or an option.  `strata check` and docs/yaml.md are made from it.  A recipe is read-only
+ * once it is open. */
+#ifndef RECIPES_RECIPE_H
+#define RECIPES_RECIPE_H
 
 #include "offload/config/config.h"
 #include "strata/status.h"

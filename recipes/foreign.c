@@ -1,5 +1,5 @@
-/* recipe_foreign.c - files of trainers whose keys are not read are called what they are, in one sentence with a remedy. */
-#include "offload/config/recipe_internal.h"
+/* recipes/foreign.c - files of trainers whose keys are not read are called what they are, in one sentence with a remedy. */
+#include "recipes/recipe_internal.h"
 
 #include "core/base/error.h"
 

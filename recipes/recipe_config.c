@@ -1,5 +1,5 @@
-/* recipe_config.c - a configuration of DeepSpeed's file, and of what a trainer's file and a launcher say beside it. */
-#include "offload/config/recipe_internal.h"
+/* recipes/recipe_config.c - a configuration of DeepSpeed's file, and of what a trainer's file and a launcher say beside it. */
+#include "recipes/recipe_internal.h"
 
 #include "core/base/error.h"
 #include "core/json/json.h"

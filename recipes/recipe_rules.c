@@ -1,5 +1,5 @@
-/* recipe_rules.c - what rules between a trainer's keys ask and say: values that were given, what they become, what is refused. */
-#include "offload/config/recipe_internal.h"
+/* recipes/recipe_rules.c - what rules between a trainer's keys ask and say: values that were given, what they become, what is refused. */
+#include "recipes/recipe_internal.h"
 
 #include "core/base/fault.h"
 #include "core/json/json_build.h"

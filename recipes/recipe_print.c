@@ -1,7 +1,7 @@
-/* recipe_print.c - the generated part of docs/yaml.md. */
-#include "offload/config/recipe_internal.h"
+/* recipes/recipe_print.c - the generated part of docs/yaml.md. */
+#include "recipes/recipe_internal.h"
 
-#include "offload/config/config_print_internal.h"
+#include "offload/config/config_print.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* tests/offload/test_recipe_table.c - trainers' tables against themselves and docs/yaml.md.  With `--write docs/yaml.md` it
+/* tests/recipes/test_recipe_table.c - trainers' tables against themselves and docs/yaml.md.  With `--write docs/yaml.md` it
  * rewrites the generated part of that file instead. */
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

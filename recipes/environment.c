@@ -1,7 +1,7 @@
-/* recipe_environment.c - what Accelerate's launcher says in variables, as the tree that its config file would be.
+/* recipes/environment.c - what Accelerate's launcher says in variables, as the tree that its config file would be.
  *
  * Source: utils/launch.py and utils/dataclasses.py of accelerate 1.15. */
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,7 +1,7 @@
-/* recipe_trainer_table.c - the keys of transformers' TrainingArguments that LLaMA-Factory and TRL have with one default.
+/* recipes/trainer_table.c - the keys of transformers' TrainingArguments that LLaMA-Factory and TRL have with one default.
  *
  * Source: training_args.py of transformers 4.57 and 5. */
-#include "offload/config/recipe_trainer_internal.h"
+#include "recipes/trainer_internal.h"
 
 #define BY_LOSS "the loss of evaluations decides, with --keep-best and --early-stop"
 static const struct st_choice save_choices[] = {

@@ -1,8 +1,8 @@
-/* recipe_accelerate.c - Accelerate's config files: a configuration in other words, with DeepSpeed's keys or with a file of
+/* recipes/accelerate.c - Accelerate's config files: a configuration in other words, with DeepSpeed's keys or with a file of
  * DeepSpeed's.
  *
  * Source: commands/config/config_args.py (ClusterConfig) and utils/dataclasses.py (DeepSpeedPlugin) of accelerate 1.15. */
-#include "offload/config/recipe_fsdp_internal.h"
+#include "recipes/fsdp_internal.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* recipe_trl.c - TRL's files for SFT: what `trl sft --config FILE.yaml` and the alignment handbook's recipes say beside Trainer's
+/* recipes/trl.c - TRL's files for SFT: what `trl sft --config FILE.yaml` and the alignment handbook's recipes say beside Trainer's
  * keys.
  *
  * Source: trl/scripts/sft.py, sft_config.py, model_config.py and scripts/utils.py of TRL 1.16; configs.py of the handbook for the
  * names that it had before. */
 #include "core/base/text.h"
-#include "offload/config/recipe_trainer_internal.h"
+#include "recipes/trainer_internal.h"
 
 #include <stdio.h>
 #include <string.h>

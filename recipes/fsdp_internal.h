@@ -1,8 +1,8 @@
-/* offload/config/recipe_fsdp_internal.h - FSDP's keys, which two trainers' files have, and what they become. */
-#ifndef CORE_RECIPE_FSDP_H
-#define CORE_RECIPE_FSDP_H
+/* recipes/fsdp_internal.h - FSDP's keys, which two trainers' files have, and what they become. */
+#ifndef RECIPES_FSDP_INTERNAL_H
+#define RECIPES_FSDP_INTERNAL_H
 
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 
 #define ST_RECIPE_FSDP_ROWS 18
 #define ST_RECIPE_FSDP_WRAP "the plan decides what moves together, layer by layer"

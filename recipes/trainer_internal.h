@@ -1,9 +1,9 @@
-/* offload/config/recipe_trainer_internal.h - what LLaMA-Factory and TRL have of transformers' Trainer: rows of keys with one
+/* recipes/trainer_internal.h - what LLaMA-Factory and TRL have of transformers' Trainer: rows of keys with one
  * default in both, and the rules between them. */
-#ifndef CORE_RECIPE_TRAINER_H
-#define CORE_RECIPE_TRAINER_H
+#ifndef RECIPES_TRAINER_INTERNAL_H
+#define RECIPES_TRAINER_INTERNAL_H
 
-#include "offload/config/recipe_fsdp_internal.h"
+#include "recipes/fsdp_internal.h"
 
 /* Values of optim. */
 enum { ST_OPTIM_ADAMW, ST_OPTIM_ADAMW_8BIT, ST_OPTIM_SGD, ST_OPTIM_ADAGRAD, ST_OPTIM_LION };

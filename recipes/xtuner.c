@@ -1,8 +1,8 @@
-/* recipe_xtuner.c - XTuner's training arguments, where they are data: a YAML or JSON file of what its v1 command line takes.
+/* recipes/xtuner.c - XTuner's training arguments, where they are data: a YAML or JSON file of what its v1 command line takes.
  *
  * Source: xtuner/v1/train/arguments/arguments.py, xtuner/v1/config/optim.py. */
 #include "core/system/file.h"
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 
 #include <math.h>
 #include <stdio.h>

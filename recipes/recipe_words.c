@@ -1,8 +1,8 @@
-/* recipe_words.c - words of the command line over a trainer's file: "key=value", as OmegaConf takes them, and "--key=value",
+/* recipes/recipe_words.c - words of the command line over a trainer's file: "key=value", as OmegaConf takes them, and "--key=value",
  * whose value is text where it is no YAML.
  *
  * "a.b=1" is member b of a; a value without text is null, as if the key were left out; mappings are merged. */
-#include "offload/config/recipe_internal.h"
+#include "recipes/recipe_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/log.h"
