@@ -39,7 +39,7 @@ struct strata_sampling {
 
 /** What is asked in place of what the model's files say.  Begin with STRATA_SAMPLING_OPTS_INIT; 0 and NULL: what they say. */
 struct strata_sampling_opts {
-    size_t opts_size;          /**< sizeof(struct strata_sampling_opts), so that the struct can grow */
+    size_t opts_size;          /**< sizeof(struct strata_sampling_opts) */
     const double *temperature; /**< this and the next two ask for sampling, too.  Borrowed during the call */
     double top_p;
     uint32_t top_k;
@@ -52,10 +52,10 @@ struct strata_sampling_opts {
  * How a model's tokens are chosen, by generation_config.json, else config.json, as transformers' generate takes them.  What these
  * ask for and is not done here, and ends that the vocabulary lacks, are notices.
  *
- * @param sampling  out, filled as far as its sampling_size reaches
+ * @param sampling  out
  * @param opts      NULL: what the files say
  *
- * @return STRATA_E_INVAL  an argument is NULL, or no version has a size
+ * @return STRATA_E_INVAL  an argument is NULL, or a size is another one
  *         STRATA_E_INPUT  a file is missing or wrong; the sentence names it and the key
  *         STRATA_E_NOMEM, STRATA_E_IO
  */
@@ -65,7 +65,7 @@ STRATA_API strata_status strata_model_sampling(const struct strata_model *model,
 /** One more token that ends the text, such as strata_chat_end(): unless it does already, there are STRATA_END_TOKENS_MAX, or the
  *  vocabulary lacks it, which is a notice.  Below 0: none.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this sampling_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or its size is another one */
 STRATA_API strata_status strata_sampling_end_at(struct strata_sampling *sampling, const struct strata_model *model,
                                                 int32_t token);
 
@@ -73,7 +73,7 @@ struct strata_generation; /**< a text that goes on.  One call at a time, from an
 
 /** How far.  Begin with STRATA_GENERATION_OPTS_INIT, or pass NULL. */
 struct strata_generation_opts {
-    size_t opts_size;    /**< sizeof(struct strata_generation_opts), so that the struct can grow */
+    size_t opts_size;    /**< sizeof(struct strata_generation_opts) */
     uint32_t max_tokens; /**< new ones at most; 0: as many as the cache has room for */
     /** Asked before each forward pass: other than 0 ends the call with STRATA_E_CANCELLED, and the engine stays usable.  Of
      * several ranks each is asked, and the answer of the first with another than 0 counts for all.  NULL: nothing ends it. */
@@ -90,7 +90,7 @@ struct strata_generation_opts {
  * @param sampling    copied; of several ranks the same on each
  * @param opts        NULL: all defaults
  *
- * @return STRATA_E_INVAL  an argument is NULL or out of its range, no version has a size, or the model was opened for another use
+ * @return STRATA_E_INVAL  an argument is NULL or out of its range, a size is another one, or the model was opened for another use
  *         STRATA_E_NOMEM
  */
 STRATA_API strata_status strata_generation_open(struct strata_generation **generation, struct strata_engine *engine,
@@ -143,9 +143,9 @@ struct strata_generation_info {
 };
 #define STRATA_GENERATION_INFO_INIT STRATA_INIT(strata_generation_info, info_size)
 
-/** Fill `info` as far as its info_size reaches.
+/** Fill `info`.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
+ *  @return STRATA_E_INVAL  an argument is NULL, or its size is another one */
 STRATA_API strata_status strata_generation_get_info(const struct strata_generation *generation,
                                                     struct strata_generation_info *info);
 
