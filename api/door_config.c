@@ -255,6 +255,27 @@ const char *strata_config_problem(const struct strata_config *config, uint32_t i
     return config != NULL && index < st_config_problem_count(config->source) ? st_config_problem_at(config->source, index) : NULL;
 }
 
+static struct strata_monitor monitor_of(const struct st_config_monitor *m)
+{
+    return (struct strata_monitor){.enabled = m->enabled, .output_path = m->output_path, .job_name = m->job_name};
+}
+
+strata_status strata_config_get_info(const struct strata_config *config, struct strata_config_info *info)
+{
+    struct strata_config_info i = {0};
+
+    if (config == NULL || info == NULL)
+        return st_error_missing(__func__, config == NULL ? "config" : "info");
+    i.save = config->values.save;
+    i.save_every = config->values.save_every;
+    i.keep_best = config->values.keep_best;
+    i.steps_per_print = config->values.steps_per_print;
+    i.watchdog = config->values.watchdog;
+    i.tensorboard = monitor_of(&config->values.tensorboard);
+    i.csv = monitor_of(&config->values.csv_monitor);
+    return st_handle_result(info, &i, sizeof(i), "strata_config_info");
+}
+
 strata_status strata_config_json(struct strata_config *config, const char **json)
 {
     size_t bytes = 0;

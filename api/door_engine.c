@@ -214,6 +214,7 @@ void strata_engine_destroy(struct strata_engine *engine)
     engine->plan->has_engine = false;
     atomic_flag_clear(&engine->plan->model->has_engine);
     strata_plan_destroy(engine->plan);
+    free(engine->json);
     free(engine);
 }
 

@@ -419,6 +419,7 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
 
     memcpy(i.name, config->name, sizeof(i.name));
     i.dtype = w->dtype;
+    i.adapter = model->adapter != NULL;
     i.params = w->params;
     i.blocks = config->blocks;
     i.hidden = config->hidden;

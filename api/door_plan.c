@@ -323,23 +323,33 @@ const struct st_case *st_plan_case(const struct strata_plan *plan)
     return &plan->facts;
 }
 
+static struct strata_plan_bytes bytes_of(const struct st_traffic *t)
+{
+    return (struct strata_plan_bytes){
+        .upload = t->upload, .download = t->download, .read = t->read, .write = t->write, .comm = t->comm};
+}
+
 strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata_plan_info *info)
 {
     struct strata_plan_info i = {0};
-    const struct st_traffic *body;
+    const struct st_program *program;
+    enum st_phase phase;
 
     if (plan == NULL || info == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "info");
-    body = &plan->facts.figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
+    program = &plan->facts.plan->program;
+    phase = st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY;
     i.fits = st_handle_fits(plan);
     memcpy(i.capacity_bytes, plan->facts.machine.capacity.bytes, sizeof(i.capacity_bytes));
-    memcpy(i.needed_bytes, plan->facts.plan->program.needed, sizeof(i.needed_bytes));
+    memcpy(i.needed_bytes, program->needed, sizeof(i.needed_bytes));
     i.memory_bytes = plan->facts.plan->rss_bytes_max;
-    i.upload_bytes = body->upload;
-    i.download_bytes = body->download;
-    i.read_bytes = body->read;
-    i.write_bytes = body->write;
-    i.comm_bytes = body->comm;
+    memcpy(i.least_bytes, plan->facts.plan->minimum, sizeof(i.least_bytes));
+    i.step = bytes_of(&plan->facts.figures.traffic[st_phase_index(phase)]);
+    for (int step = 0; step < 2; step++)
+        i.first[step] = bytes_of(&plan->facts.figures.fresh[step]);
+    i.token_flops = program->workload.model_flops_per_token / program->ranks;
+    i.device_flops = plan->facts.machine.rates.matmul_flops;
+    i.bound_by = plan->facts.figures.bounds.bound_by;
     i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
     i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;
     return st_handle_result(info, &i, sizeof(i), "strata_plan_info");

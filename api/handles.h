@@ -126,6 +126,7 @@ struct strata_engine {
     double lr;
     uint32_t cached;   /* tokens that the sequence of strata_engine_forward() has */
     uint64_t forwards; /* its calls, and loads: what has changed the sequence */
+    char *json;        /* NULL: not asked for yet */
 };
 
 struct strata_data {

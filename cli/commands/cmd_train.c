@@ -4,7 +4,6 @@
  * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once.  Memory that
  * runs out (core/system/watchdog.h) ends it as a first signal does. */
 #include "advise/plan_report.h"
-#include "api/handles.h"
 #include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
@@ -55,7 +54,7 @@ static void count_parts(struct train *t)
     if (own->save_part > 0)
         t->checkpoints.every = (uint64_t)ceil((double)t->steps * own->save_part);
     if (own->print_part > 0)
-        t->run.config->values.steps_per_print = (uint32_t)fmin(ceil((double)t->steps * own->print_part), UINT32_MAX);
+        t->says.steps_per_print = (uint32_t)fmin(ceil((double)t->steps * own->print_part), UINT32_MAX);
 }
 
 static strata_status open_data(struct train *t)
@@ -75,7 +74,7 @@ static void recall_evals(struct train *t)
 {
     const bool goes_on = t->checkpoints.from != NULL;
 
-    cli_evals_begin(&t->evals, t->run.config != NULL ? t->run.config->values.keep_best : 0, t->args->early_stop,
+    cli_evals_begin(&t->evals, t->says.keep_best, t->args->early_stop,
                     goes_on ? t->checkpoints.was.note : NULL);
     t->checkpoints.evals = &t->evals;
     t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_checkpoints_steps(&t->checkpoints) : t->steps_asked;
@@ -122,16 +121,14 @@ static strata_status prepare(struct train *t)
 
 static strata_status open_monitor(struct train *t)
 {
-    const struct st_config *c = &t->run.config->values;
-
     return cli_monitor_open(&t->monitor,
                             &(struct cli_monitor_opts){
-                                .tensorboard = {c->tensorboard.enabled, c->tensorboard.output_path, c->tensorboard.job_name},
-                                .csv = {c->csv_monitor.enabled, c->csv_monitor.output_path, c->csv_monitor.job_name},
+                                .tensorboard = t->says.tensorboard,
+                                .csv = t->says.csv,
                                 .overwrite = t->args->overwrite,
                                 .goes_on = t->checkpoints.from != NULL,
                                 .again = cli_checkpoints_begins(&t->checkpoints),
-                                .scales = st_model_workload(t->run.model->model)->dtype == STRATA_F16,
+                                .scales = t->run.shape.dtype == STRATA_F16,
                             });
 }
 
@@ -157,9 +154,10 @@ static strata_status begin_outputs(struct train *t)
 
 static void put_header(void *ctx, struct st_json_writer *w)
 {
-    const struct train *t = ctx;
+    const char *const *line = ctx;
 
-    cli_metrics_header(w, t->run.engine, t->steps);
+    st_json_put_text(w, NULL, *line);
+    st_json_end_line(w);
 }
 
 static void put_step(void *ctx, struct st_json_writer *w)
@@ -189,11 +187,12 @@ static enum strata_data_order order_of(const struct train *t)
 static strata_status take(struct train *t)
 {
     const struct cli_args *args = t->args;
+    const char *header;
     strata_status st = begin_outputs(t);
 
-    if (st == STRATA_OK && args->out == NULL && t->run.config->values.save[0] == '\0' && speaks(t))
+    if (st == STRATA_OK && args->out == NULL && t->says.save[0] == '\0' && speaks(t))
         st_log(ST_LOG_NOTICE, "neither --out DIR nor --save DIR is given: what this run learns is lost when it ends");
-    cli_progress_init(&t->progress, people(args), args->quiet, t->steps, t->run.config->values.steps_per_print);
+    cli_progress_init(&t->progress, people(args), args->quiet, t->steps, t->says.steps_per_print);
     if (st == STRATA_OK)
         st = strata_plan_measure(t->run.plan);
     cli_progress_work_end(&t->progress);
@@ -219,7 +218,11 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = cli_lines_cut(&t->lines, t->checkpoints.was.metrics_bytes);
     if (st == STRATA_OK)
-        st = cli_lines_begin(&t->lines, put_header, t);
+        st = strata_plan_get_info(t->run.plan, &t->planned);
+    if (st == STRATA_OK)
+        st = strata_engine_json(t->run.engine, t->steps, &header);
+    if (st == STRATA_OK)
+        st = cli_lines_begin(&t->lines, put_header, &header);
     if (st == STRATA_OK)
         st = cli_monitor_begin(&t->monitor, t->checkpoints.was.sequences);
     return st;
@@ -338,7 +341,7 @@ static strata_status one_step(struct train *t)
         return st;
     t->steps_done++;
     t->ended_by = t->ended_by != 0 ? t->ended_by : cli_signals_of_requests(result.requests);
-    cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * shape->world_sequences * shape->seq_len);
+    cli_step_fill(&step, &t->planned, t->data, &result, t->steps_done, t->steps_done * shape->world_sequences * shape->seq_len);
     step.value[CLI_EPOCH] = epochs_done(t);
     step.value[CLI_LOSS_MEAN] = cli_losses_mean(&t->losses, step.value[CLI_LOSS]);
     t->best_now = false;
@@ -411,7 +414,7 @@ static void memory_runs_out(void *ctx, const char *why)
 
 static strata_status start_watchdog(struct train *t)
 {
-    if (!t->run.config->values.watchdog)
+    if (!t->says.watchdog)
         return STRATA_OK;
     return st_watchdog_start(&t->watchdog,
                              &(struct st_watchdog_opts){.planned_bytes = cli_run_memory(&t->run), .alarm = memory_runs_out});
@@ -454,6 +457,7 @@ int cmd_train(const struct cli_args *args)
 {
     struct train t = {.own = *args,
                       .eval = STRATA_EVAL_INIT,
+                      .planned = STRATA_PLAN_INFO_INIT,
                       .evaluated_at = UINT64_MAX,
                       .lines = CLI_LINES_NONE,
                       .monitor = CLI_MONITOR_NONE,

@@ -41,7 +41,7 @@ static double now(void)
 
 /* --- beginning --- */
 
-static strata_status place(char path[ST_PATH_MAX], const struct cli_monitor_section *monitor, const char *name)
+static strata_status place(char path[ST_PATH_MAX], const struct strata_monitor *monitor, const char *name)
 {
     char dir[ST_PATH_MAX];
     strata_status st = STRATA_OK;
@@ -63,7 +63,7 @@ static strata_status begin_file(struct cli_monitor_file *f, const char *path, bo
 }
 
 /* A name that no other attempt has. */
-static strata_status open_events(struct cli_monitor *m, const struct cli_monitor_section *monitor)
+static strata_status open_events(struct cli_monitor *m, const struct strata_monitor *monitor)
 {
     char host[65] = "", name[160], path[ST_PATH_MAX];
     strata_status st;
@@ -76,7 +76,7 @@ static strata_status open_events(struct cli_monitor *m, const struct cli_monitor
     return st == STRATA_OK ? st : st_error_prefix(st, "tensorboard");
 }
 
-static strata_status open_csv(struct cli_monitor *m, const struct cli_monitor_section *monitor, int scalar, bool overwrite)
+static strata_status open_csv(struct cli_monitor *m, const struct strata_monitor *monitor, int scalar, bool overwrite)
 {
     char path[ST_PATH_MAX];
     strata_status st = place(path, monitor, scalars[scalar].file);

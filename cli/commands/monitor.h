@@ -6,6 +6,7 @@
 #ifndef CLI_COMMANDS_MONITOR_H
 #define CLI_COMMANDS_MONITOR_H
 
+#include "strata/config.h"
 #include "cli/report/metrics.h"
 #include "core/system/file.h"
 
@@ -26,14 +27,8 @@ struct cli_monitor {
 #define CLI_MONITOR_NONE                                                                                                         \
     ((struct cli_monitor){.events.file.fd = -1, .csv = {{.file.fd = -1}, {.file.fd = -1}, {.file.fd = -1}, {.file.fd = -1}}})
 
-/* A section of the configuration. */
-struct cli_monitor_section {
-    bool enabled;
-    const char *output_path, *job_name;
-};
-
 struct cli_monitor_opts {
-    struct cli_monitor_section tensorboard, csv;
+    struct strata_monitor tensorboard, csv;
     bool overwrite; /* CSV files that exist are replaced */
     bool goes_on;   /* the run resumes: of CSV files that exist the rows up to there stay; those that have others are set aside */
     bool again;     /* it begins, perhaps not for the first time: CSV files that exist are set aside */

@@ -1,6 +1,5 @@
 /* train_before.c - what strata train looks at before anything is allocated or made: inputs by which it goes on, outputs and their
  * places.  strata check asks the same. */
-#include "api/handles.h"
 #include "cli/commands/train_internal.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
@@ -19,16 +18,25 @@
 
 /* --- before the model --- */
 
-strata_status train_check_evaluated(const struct train *t)
+/* Again where it was opened again, for the steps of a run that goes on. */
+static strata_status read_config(struct train *t)
+{
+    t->says = (struct strata_config_info)STRATA_CONFIG_INFO_INIT;
+    return strata_config_get_info(t->run.config, &t->says);
+}
+
+strata_status train_check_evaluated(struct train *t)
 {
     const struct cli_args *args = &t->own;
-    const uint32_t keep_best = t->run.config->values.keep_best;
     const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
     const bool often = args->eval_every != 0 || args->eval_part > 0 || args->eval_epochs;
+    const strata_status st = read_config(t);
 
+    if (st != STRATA_OK)
+        return st;
     if (often && ways == 0)
         return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
-    if (!often && (args->early_stop != 0 || keep_best != 0))
+    if (!often && (args->early_stop != 0 || t->says.keep_best != 0))
         return st_error(STRATA_E_INVAL, "%s needs --eval-every N: it goes by the losses of evaluations",
                         args->early_stop != 0 ? "--early-stop" : "--keep-best");
     return ways <= 1
@@ -56,15 +64,16 @@ static void keep_date(struct train *t)
 strata_status train_before_model(struct train *t)
 {
     const struct cli_args *args = &t->own;
-    const struct st_config *config = &t->run.config->values;
     strata_status st = train_check_evaluated(t);
 
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
-        st = cli_checkpoints_prepare(&t->checkpoints, args, &t->run.ranks, config->save, config->save_every);
+        st = cli_checkpoints_prepare(&t->checkpoints, args, &t->run.ranks, t->says.save, t->says.save_every);
     if (st == STRATA_OK)
         st = cli_checkpoints_keep_step(&t->checkpoints, &t->run);
+    if (st == STRATA_OK)
+        st = read_config(t);
     if (st != STRATA_OK)
         return st;
     keep_date(t);
@@ -77,11 +86,6 @@ strata_status train_before_model(struct train *t)
 }
 
 /* --- before the plan --- */
-
-static bool trains_adapter(const struct train *t)
-{
-    return t->run.model != NULL && t->run.model->adapter != NULL;
-}
 
 /* Hours of training must not end with "no such directory". */
 static strata_status check_out(const struct train *t)
@@ -98,7 +102,7 @@ static strata_status check_out(const struct train *t)
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
     if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
         st = cli_output_check_dir("--out", path, args);
-        return st == STRATA_OK && !trains_adapter(t) ? cli_output_check_replaced("--out", path, args) : st;
+        return st == STRATA_OK && !t->run.shape.adapter ? cli_output_check_replaced("--out", path, args) : st;
     }
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
@@ -129,7 +133,7 @@ strata_status train_before_plan(struct train *t)
     const struct cli_args resumed = train_traces(args);
     strata_status st;
 
-    cli_resubmitted_ask(&t->resubmitted, &t->checkpoints, trains_adapter(t));
+    cli_resubmitted_ask(&t->resubmitted, &t->checkpoints, t->run.shape.adapter);
     st = check_out(t);
     if (st == STRATA_OK)
         st = cli_lines_check(args, t->checkpoints.was.metrics_bytes, cli_checkpoints_lacks_lines(&t->checkpoints));

@@ -1,6 +1,5 @@
 /* cli/commands/train_end.c - the end of `strata train`, however it came: digests and model, summary, trace, the exit code. */
 #include "advise/plan_report.h"
-#include "api/handles.h"
 #include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
@@ -59,7 +58,7 @@ static void print_digests(const struct train *t)
 /* What took the memory, and what would take less. */
 static void print_memory(struct train *t)
 {
-    const uint64_t *least = t->run.plan->facts.plan->minimum;
+    const uint64_t *least = t->planned.least_bytes;
     char peak[24], planned[24], host[24], device[24];
     FILE *file = people(t->args);
 
@@ -159,11 +158,23 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.seconds = t->start_ns != 0 ? (double)(st_clock_ns() - t->start_ns) * 1e-9 : 0; /* no step has begun */
     summarise_pressure(t);
     cli_lines_write(&t->lines, put_summary, t);
-    cli_progress_summary(&t->progress, &t->run.plan->facts.figures, t->medians, &t->summary);
+    cli_progress_summary(&t->progress, &t->planned, t->medians, &t->summary);
     print_digests(t);
     cli_lines_end(&t->lines);
     written = cli_monitor_end(&t->monitor);
     return first_of(st, sentence, written == STRATA_OK ? cli_lines_status(&t->lines) : written);
+}
+
+static strata_status put_trace(struct train *t)
+{
+    strata_status st = st_new_file_stream(&t->trace);
+
+    if (st == STRATA_OK)
+        st = strata_engine_write_trace(t->run.engine, t->trace.stream);
+    if (st == STRATA_OK)
+        return st_new_file_commit(&t->trace);
+    st_new_file_abort(&t->trace);
+    return st;
 }
 
 /* The trace is written however the run ended. */
@@ -177,7 +188,7 @@ strata_status train_write_trace(struct train *t, strata_status st)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     written = t->args->overwrite || t->args->resume == NULL ? STRATA_OK : cli_output_set_aside("--trace", path);
-    if (written == STRATA_OK && (written = st_engine_trace_write(t->run.engine->run.engine, &t->trace)) != STRATA_OK)
+    if (written == STRATA_OK && (written = put_trace(t)) != STRATA_OK)
         written = st_error_prefix(written, "--trace");
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);

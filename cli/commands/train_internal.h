@@ -16,6 +16,8 @@ struct train {
     const struct cli_args *args; /* own */
     struct cli_args own;         /* this rank's, with parts of the run as steps */
     struct cli_run run;
+    struct strata_config_info says;  /* what the configuration asks of the program */
+    struct strata_plan_info planned; /* once the engine is there */
     struct strata_data *data, *eval_data;
     int32_t *tokens, *targets; /* [step_sequences * seq_len] */
     int32_t *positions;        /* the same, where sequences hold documents; else NULL */
@@ -64,7 +66,7 @@ static inline bool is_short(const struct train *t)
 /* train_before.c */
 
 /** Once it is configured: whether there is something to evaluate, as often as is asked. */
-strata_status train_check_evaluated(const struct train *t);
+strata_status train_check_evaluated(struct train *t);
 /** The same, and: what it goes on from, when it evaluates, and where it saves.  Makes nothing. */
 strata_status train_before_model(struct train *t);
 /** Where its results go.  Without a model: as far as that can be said.  Makes nothing. */

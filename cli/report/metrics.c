@@ -2,8 +2,6 @@
 #include "cli/report/metrics.h"
 #include "advise/endurance.h"
 #include "advise/plan_report.h"
-#include "api/handles.h"
-#include "api/plan_case.h"
 #include "cli/report/bound_by.h"
 #include "core/base/error.h"
 #include "core/trace/stats.h"
@@ -82,7 +80,7 @@ static void fill_times(double *value, const struct strata_step *r)
     }
 }
 
-static void fill_bytes(double *value, const struct strata_step *r, const struct st_plan *plan)
+static void fill_bytes(double *value, const struct strata_step *r, const struct strata_plan_info *planned)
 {
     value[CLI_UPLOAD] = (double)r->upload_bytes;
     value[CLI_DOWNLOAD] = (double)r->download_bytes;
@@ -90,14 +88,13 @@ static void fill_bytes(double *value, const struct strata_step *r, const struct 
     value[CLI_WRITE] = (double)r->write_bytes;
     value[CLI_COMM] = (double)r->comm_bytes;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        value[CLI_RESIDENT + t] = (double)plan->program.needed[t];
+        value[CLI_RESIDENT + t] = (double)planned->needed_bytes[t];
 }
 
-void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const struct strata_data *bits_per_byte_of,
+void cli_step_fill(struct cli_step *out, const struct strata_plan_info *planned, const struct strata_data *bits_per_byte_of,
                    const struct strata_step *result, uint64_t step, uint64_t tokens_total)
 {
     const double tokens_per_second = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
-    const struct st_plan *plan = p->facts.plan;
     double *value = out->value;
 
     value[CLI_STEP] = (double)step;
@@ -113,16 +110,15 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] = p->facts.machine.rates.matmul_flops > 0 ? plan->program.workload.model_flops_per_token * tokens_per_second /
-                                                                   plan->program.ranks / p->facts.machine.rates.matmul_flops
-                                                             : (double)NAN;
+    value[CLI_MFU] =
+        planned->device_flops > 0 ? planned->token_flops * tokens_per_second / planned->device_flops : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
-    value[CLI_HARDWARE_BOUND] = known(p->facts.figures.bounds.hardware);
-    value[CLI_SCHEDULE_BOUND] = known(p->facts.figures.bounds.schedule);
+    value[CLI_HARDWARE_BOUND] = known(planned->hardware_bound_seconds);
+    value[CLI_SCHEDULE_BOUND] = known(planned->schedule_bound_seconds);
     value[CLI_EVAL_LOSS] = (double)NAN;
     value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
     fill_times(value, result);
-    fill_bytes(value, result, plan);
+    fill_bytes(value, result, planned);
     out->stalled_by = result->stalled_by < ST_LANE_COUNT ? (enum st_lane)result->stalled_by : ST_LANE_COUNT;
 }
 
@@ -364,103 +360,6 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
         st_json_put_string(w, "weights_digest", summary->weights_digest);
         st_json_put_string(w, "state_digest", summary->state_digest);
     }
-    st_json_object_close(w);
-    st_json_object_close(w);
-    st_json_end_line(w);
-}
-
-/* --- the header --- */
-
-/* The parser bounds the depth. */
-static void put_node(struct st_json_writer *w, const char *key, const st_json *node)
-{
-    switch (st_json_type(node)) {
-    case ST_JSON_OBJECT:
-        st_json_object_open(w, key);
-        for (const st_json *child = st_json_first(node); child != NULL; child = st_json_next(child))
-            put_node(w, st_json_name(child), child);
-        st_json_object_close(w);
-        return;
-    case ST_JSON_ARRAY:
-        st_json_array_open(w, key);
-        for (const st_json *child = st_json_first(node); child != NULL; child = st_json_next(child))
-            put_node(w, NULL, child);
-        st_json_array_close(w);
-        return;
-    case ST_JSON_BOOL:
-        st_json_put_bool(w, key, st_json_bool(node));
-        return;
-    case ST_JSON_STRING:
-        st_json_put_string(w, key, st_json_string(node));
-        return;
-    case ST_JSON_NUMBER:
-        st_json_put_double(w, key, st_json_number(node));
-        return;
-    case ST_JSON_NULL:
-        st_json_put_string(w, key, NULL);
-    }
-}
-
-/* The effective config is a text of several lines: parse it, and write it on one line. */
-static void put_config(struct st_json_writer *w, const struct st_config *config)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    st_json *root = NULL;
-    FILE *memory = open_memstream(&text, &bytes);
-
-    if (memory == NULL) {
-        st_json_put_string(w, "config", NULL);
-        return;
-    }
-    st_config_write_json(config, memory);
-    fclose(memory);
-    if (st_json_parse(&root, text, bytes, "effective config") == STRATA_OK)
-        put_node(w, "config", root);
-    else
-        st_json_put_string(w, "config", NULL);
-    st_json_free(root);
-    free(text);
-}
-
-static void put_engine(struct st_json_writer *w, const struct strata_engine_info *info)
-{
-    st_json_object_open(w, "engine");
-    st_json_put_string(w, "device", info->device);
-    st_json_put_string(w, "io_method", info->io_method);
-    st_json_put_bool(w, "io_direct", info->io_direct);
-    st_json_put_bool(w, "io_registered", info->io_registered);
-    st_json_put_string(w, "isa", info->isa);
-    st_json_put_u64(w, "workers", info->workers);
-    st_json_object_close(w);
-}
-
-void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps)
-{
-    const struct strata_plan *p = engine->plan;
-    const struct strata_model *m = p->model;
-    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
-    struct st_endurance endurance;
-
-    (void)!strata_engine_get_info(engine, &info);
-    st_json_object_open(w, NULL);
-    st_json_object_open(w, "run");
-    st_json_put_string(w, "id", info.run[0] != '\0' ? info.run : NULL); /* CLI_METRICS_ID: it comes first */
-    st_json_put_string(w, "version", STRATA_VERSION_STRING);
-    st_json_put_string(w, "model", m->name);
-    st_json_put_u64(w, "seed", m->seed);
-    st_json_put_u64(w, "sequence_length", m->seq);
-    st_json_put_u64(w, "max_steps", max_steps);
-    put_config(w, &m->config);
-    st_json_object_open(w, "plan");
-    st_plan_put(st_plan_case(p), w);
-    st_endurance_planned(&endurance, st_plan_case(p), max_steps);
-    st_endurance_put(&endurance, w);
-    st_json_object_close(w);
-    st_json_object_open(w, "machine");
-    st_machine_put_fields(&p->facts.machine, w);
-    st_json_object_close(w);
-    put_engine(w, &info);
     st_json_object_close(w);
     st_json_object_close(w);
     st_json_end_line(w);

@@ -58,7 +58,7 @@ struct cli_step {
 
 /** @param bits_per_byte_of  the training set, for source bytes per token.
  *  @param step  1-based; tokens_total: including this step's. */
-void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const struct strata_data *bits_per_byte_of,
+void cli_step_fill(struct cli_step *out, const struct strata_plan_info *planned, const struct strata_data *bits_per_byte_of,
                    const struct strata_step *result, uint64_t step, uint64_t tokens_total);
 
 /** Fill in the memory pressure during this step. */
@@ -96,8 +96,7 @@ struct cli_summary {
 /* How a header begins, and goes on with the name of its run, or null. */
 #define CLI_METRICS_ID "{\"run\":{\"id\":"
 
-/** Write the four kinds of lines; each is flushed. */
-void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);
+/** Write the lines that follow the header (strata_engine_json()); each is flushed. */
 void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);
 /** Of an evaluation that is made up for, after the line of its step. */
 void cli_metrics_eval(struct st_json_writer *w, uint64_t step, const struct strata_eval *eval);

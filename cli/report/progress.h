@@ -43,7 +43,7 @@ void cli_progress_close_line(struct cli_progress *p);
 void cli_progress_note(struct cli_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** Print the block at the end: medians, distance to the bounds, bytes compared with the plan, stalls, what bound the run,
  *  memory. */
-void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
+void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info *plan, struct cli_medians *m,
                           const struct cli_summary *summary);
 
 /** Milliseconds with three digits, or all digits before the point. */

@@ -35,12 +35,12 @@ static void print_medians(FILE *file, struct cli_medians *m)
     st_print(file, "\n");
 }
 
-static void print_bounds(FILE *file, const struct st_figures *figures, struct cli_medians *m)
+static void print_bounds(FILE *file, const struct strata_plan_info *plan, struct cli_medians *m)
 {
     const double seconds = cli_medians_get(m, CLI_STEP_SECONDS);
     char schedule[24], hardware[24];
 
-    if (!(figures->bounds.schedule > 0)) {
+    if (!(plan->schedule_bound_seconds > 0)) {
         st_print_text(file, "  step/bound    unknown, as the machine's rates are\n");
         return;
     }
@@ -50,12 +50,12 @@ static void print_bounds(FILE *file, const struct st_figures *figures, struct cl
             "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
             "the machine was busy, or on another machine: on a quiet one, strata info --measure --out FILE, then --machine "
             "FILE\n",
-            seconds / figures->bounds.schedule);
+            seconds / plan->schedule_bound_seconds);
         return;
     }
     st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",
-             seconds / figures->bounds.schedule, st_seconds_text(schedule, figures->bounds.schedule), figures->bounds.bound_by,
-             seconds / figures->bounds.hardware, st_seconds_text(hardware, figures->bounds.hardware));
+             seconds / plan->schedule_bound_seconds, st_seconds_text(schedule, plan->schedule_bound_seconds), plan->bound_by,
+             seconds / plan->hardware_bound_seconds, st_seconds_text(hardware, plan->hardware_bound_seconds));
 }
 
 static void print_link(FILE *file, const char *name, double counted, uint64_t planned)
@@ -70,18 +70,17 @@ static void print_link(FILE *file, const char *name, double counted, uint64_t pl
 }
 
 /* A run of one step or two has no steady step. */
-static void print_traffic(FILE *file, const struct st_figures *figures, struct cli_medians *m)
+static void print_traffic(FILE *file, const struct strata_plan_info *plan, struct cli_medians *m)
 {
-    const struct st_traffic *planned =
-        m->steps <= 2 ? &figures->fresh[m->steps > 1] : &figures->traffic[st_phase_index(ST_PHASE_BODY)];
+    const struct strata_plan_bytes *bytes = m->steps <= 2 ? &plan->first[m->steps > 1] : &plan->step;
 
     st_print_text(file, "  bytes a step  ");
-    print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), planned->upload);
-    print_link(file, "download", cli_medians_get(m, CLI_DOWNLOAD), planned->download);
-    print_link(file, "read", cli_medians_get(m, CLI_READ), planned->read);
-    print_link(file, "write", cli_medians_get(m, CLI_WRITE), planned->write);
-    if (planned->comm > 0)
-        print_link(file, "comm", cli_medians_get(m, CLI_COMM), planned->comm);
+    print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), bytes->upload);
+    print_link(file, "download", cli_medians_get(m, CLI_DOWNLOAD), bytes->download);
+    print_link(file, "read", cli_medians_get(m, CLI_READ), bytes->read);
+    print_link(file, "write", cli_medians_get(m, CLI_WRITE), bytes->write);
+    if (bytes->comm > 0)
+        print_link(file, "comm", cli_medians_get(m, CLI_COMM), bytes->comm);
     st_print(file, "\n");
 }
 
@@ -160,7 +159,7 @@ static void print_length(FILE *file, const struct cli_medians *m, double seconds
     st_print_text(file, "\n");
 }
 
-void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
+void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info *plan, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
     struct st_endurance endurance;
@@ -177,8 +176,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     if (summary->evals != NULL)
         cli_evals_print(summary->evals, file);
     print_medians(file, m);
-    print_bounds(file, figures, m);
-    print_traffic(file, figures, m);
+    print_bounds(file, plan, m);
+    print_traffic(file, plan, m);
     st_endurance_counted(&endurance, cli_medians_get(m, CLI_WRITE), summary->write_bytes, summary->seconds);
     st_endurance_print(&endurance, "nvme writes   ", file);
     print_stalls(file, m);

@@ -115,9 +115,8 @@ struct st_trace_source {
     uint32_t (*wait)(void *ctx, uint32_t item, uint32_t n, bool *previous);
 };
 
-/** Write the trace to a file that st_new_file_create() began, and commit it.  On failure no file is left.  E_NOMEM; E_NOSPC,
- * E_IO: the file system's answer. Cost    one pass over the records; allocates two words per item and three per span in flight at
- * once. */
-strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, struct st_new_file *file);
+/** Write the trace; whether all of it was is for the caller to ask of the file.  E_NOMEM.  Cost    one pass over the records;
+ * allocates two words per item and three per span in flight at once. */
+strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, FILE *file);
 
 #endif

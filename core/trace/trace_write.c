@@ -428,37 +428,21 @@ static strata_status put_all(struct trace_writer *tw)
     return st;
 }
 
-/* Writes the whole file and gives it its name. */
-static strata_status write_file(struct trace_writer *tw, struct st_new_file *file)
-{
-    strata_status st = st_new_file_stream(file);
-
-    if (st == STRATA_OK) {
-        st_json_begin(&tw->w, file->stream);
-        st = put_all(tw);
-    }
-    if (st == STRATA_OK)
-        return st_new_file_commit(file);
-    st_new_file_abort(file);
-    return st;
-}
-
-strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, struct st_new_file *file)
+strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, FILE *file)
 {
     const size_t items = source->item_count > 0 ? source->item_count : 1;
     struct trace_writer tw = {.trace = t, .source = source};
     uint64_t *tables = malloc(4 * items * sizeof(*tables));
     strata_status st;
 
-    if (tables == NULL) {
-        st_new_file_abort(file);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to write a trace", file->path);
-    }
+    if (tables == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory to write a trace");
     memset(tables, 0xff, 4 * items * sizeof(*tables));
     tw.now = tables;
     tw.before = tables + items;
     tw.thread_of = tables + 2 * items;
-    st = write_file(&tw, file);
+    st_json_begin(&tw.w, file);
+    st = put_all(&tw);
     free(tw.threads);
     free(tables);
     return st;

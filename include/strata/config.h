@@ -91,6 +91,29 @@ STRATA_API strata_status strata_config_json(struct strata_config *config, const 
  */
 STRATA_API strata_status strata_config_check(struct strata_config **config, const struct strata_config_opts *opts);
 
+/** Where a run's figures go besides. */
+struct strata_monitor {
+    bool enabled;
+    const char *output_path, *job_name; /**< "": the default */
+};
+
+/** What the program around an engine does by a configuration.  Texts are borrowed until it is closed. */
+struct strata_config_info {
+    size_t info_size;                   /**< sizeof(struct strata_config_info), set by the caller */
+    const char *save;                   /**< directory of checkpoints; "": none are made */
+    uint64_t save_every;                /**< steps; 0: at the end alone, and when a signal asks */
+    uint32_t keep_best;                 /**< checkpoints of the lowest losses that stay */
+    uint32_t steps_per_print;           /**< 0: as the program likes */
+    bool watchdog;                      /**< memory that runs out ends a run before the kernel does */
+    struct strata_monitor tensorboard, csv;
+};
+#define STRATA_CONFIG_INFO_INIT STRATA_INIT(strata_config_info, info_size)
+
+/** Fill `info`.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
+STRATA_API strata_status strata_config_get_info(const struct strata_config *config, struct strata_config_info *info);
+
 /** One key.  Texts are borrowed until the configuration is closed. */
 struct strata_config_row {
     size_t row_size;     /**< sizeof(struct strata_config_row), set by the caller */

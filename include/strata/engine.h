@@ -39,6 +39,7 @@
 #include "strata/data.h"
 #include "strata/plan.h"
 #include "strata/status.h"
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -332,6 +333,28 @@ struct strata_engine_info {
  *
  *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info);
+
+/**
+ * What runs, for programs: the first line of a run's metrics (docs/json.md), with its model, configuration, plan, machine and
+ * engine.
+ *
+ * @param steps  of the run; 0: nobody knows
+ * @param json   out, borrowed until the next call or the engine's end
+ *
+ * @return STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_NOMEM
+ */
+STRATA_API strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, const char **json);
+
+/**
+ * Write what the first steps did, op by op, as a Chrome trace (docs/trace.md); drains I/O first.
+ *
+ * @param file  is written to and stays open; whether all of it was is for the caller to ask (ferror())
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or the engine was created without strata_engine_opts.trace_steps
+ *         STRATA_E_NOMEM
+ */
+STRATA_API strata_status strata_engine_write_trace(struct strata_engine *engine, FILE *file);
 
 /** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.
  *

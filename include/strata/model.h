@@ -121,6 +121,7 @@ struct strata_model_info {
     size_t info_size; /**< sizeof(struct strata_model_info), set by the caller */
     char name[64];
     strata_dtype dtype;       /**< of weights and activations */
+    bool adapter;             /**< an adapter beside its weights is trained, or goes with them */
     uint64_t params;          /**< trained and frozen, tied ones once */
     uint32_t blocks, hidden;  /**< transformer blocks; width of the residual stream */
     uint32_t vocab;           /**< tokens are 0..vocab - 1 */

@@ -52,18 +52,28 @@ STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct stra
  */
 STRATA_API strata_status strata_plan_measure(struct strata_plan *plan);
 
+/** Bytes that a step moves. */
+struct strata_plan_bytes {
+    uint64_t upload, download; /**< host to device and back */
+    uint64_t read, write;      /**< from and to NVMe */
+    uint64_t comm;             /**< that this rank receives of the others; 0: it is alone */
+};
+
 /** The plan in figures.  Arrays are by enum strata_tier. */
 struct strata_plan_info {
     size_t info_size; /**< sizeof(struct strata_plan_info), set by the caller */
     bool fits;
     uint64_t capacity_bytes[STRATA_TIER_COUNT]; /**< that may be used */
     uint64_t needed_bytes[STRATA_TIER_COUNT];   /**< that the run takes; at least this much if the plan does not fit */
+    uint64_t least_bytes[STRATA_TIER_COUNT];    /**< that the smallest placement of this schedule needs */
     uint64_t memory_bytes;                      /**< the most main memory that the process uses, everything counted */
-    uint64_t upload_bytes, download_bytes;      /**< of a step, host to device and back */
-    uint64_t read_bytes, write_bytes;           /**< of a step, from and to NVMe */
-    uint64_t comm_bytes;                        /**< of a step, that this rank receives of the others; 0: it is alone */
+    struct strata_plan_bytes step;              /**< of a step; EVAL, GENERATE: of a forward pass */
+    struct strata_plan_bytes first[2];          /**< of the first two steps of a run, which have less to read */
+    double token_flops;                         /**< of this rank, for each token of a step of all ranks */
+    double device_flops;                        /**< that this rank's device does in a second; 0: unknown */
     double hardware_bound_seconds;              /**< no schedule has shorter steps; 0: rates are unknown */
     double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown */
+    const char *bound_by;                       /**< the resource that bounds it: "compute", ...; static */
 };
 #define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)
 

@@ -187,8 +187,8 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
 /** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one).
  *  calls: with room for those of the device's ops, too. */
 strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max, bool calls);
-/** Drain I/O and write the records as a Chrome trace into a file that was begun: see core/trace/trace.h. */
-strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file);
+/** Drain I/O and write the records as a Chrome trace: see core/trace/trace.h. */
+strata_status st_engine_trace_write(struct st_engine *eng, FILE *file);
 
 /** Make the current step return E_CANCELLED at the next op; async-signal-safe. */
 void st_engine_cancel(struct st_engine *eng);

@@ -87,7 +87,7 @@ static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
     return program->waits[op->wait_first + n].op;
 }
 
-strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file)
+strata_status st_engine_trace_write(struct st_engine *eng, FILE *file)
 {
     static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
     struct st_trace_row rows[ST_LANE_COUNT];

@@ -25,6 +25,7 @@ static void nothing_is_called_with_null(void **state)
     const char *text, *path = "x";
     struct strata_model_info shape = STRATA_MODEL_INFO_INIT;
     struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
+    struct strata_config_info says = STRATA_CONFIG_INFO_INIT;
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     struct strata_eval eval = STRATA_EVAL_INIT;
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
@@ -91,6 +92,9 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_engine_check(NULL), "engine is NULL");
     assert_refused(strata_engine_digest(NULL, hex, hex), "engine is NULL");
     assert_refused(strata_engine_get_info(NULL, &info), "engine is NULL");
+    assert_refused(strata_engine_json(NULL, 1, &text), "engine is NULL");
+    assert_refused(strata_engine_write_trace(NULL, stderr), "engine is NULL");
+    assert_refused(strata_config_get_info(NULL, &says), "config is NULL");
     assert_refused(strata_export_open(&out, NULL, "x", NULL), "model is NULL");
     assert_refused(strata_engine_export(NULL, NULL), "engine is NULL");
     assert_null(model);

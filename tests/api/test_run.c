@@ -310,6 +310,40 @@ static void a_schedule_needs_its_length(void **state)
     }
 }
 
+/* What a program around an engine asks of it, where a run has saved nothing and has made steps. */
+static void a_run_tells_what_it_is(void **state)
+{
+    struct strata_config_info says = STRATA_CONFIG_INFO_INIT;
+    struct strata_plan_info planned = STRATA_PLAN_INFO_INIT;
+    struct strata_step last = STRATA_STEP_INIT;
+    struct run r = {.dir = scratch_dir};
+    FILE *file = tmpfile();
+    const char *json;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("told.bin", TOKENS)));
+    assert_ok(strata_config_get_info(r.config, &says));
+    assert_true(says.save[0] == '\0' && says.watchdog && says.keep_best == 0 && !says.tensorboard.enabled && !says.csv.enabled);
+    assert_refused(strata_config_get_info(r.config, NULL), "info is NULL");
+    assert_false(r.shape.adapter);
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 3, &last));
+    assert_ok(strata_plan_get_info(r.plan, &planned));
+    assert_true(planned.step.read == last.read_bytes && planned.step.write == last.write_bytes);
+    assert_true(planned.first[0].read < planned.step.read && planned.token_flops > 0 && planned.device_flops == 0);
+    for (int tier = 0; tier < STRATA_TIER_NVME; tier++)
+        assert_true(planned.least_bytes[tier] > 0 && planned.least_bytes[tier] <= planned.needed_bytes[tier]);
+    assert_ok(strata_engine_json(r.engine, 3, &json));
+    assert_non_null(strstr(json, "{\"run\":{\"id\":null,"));
+    assert_non_null(strstr(json, "\"max_steps\":3,\"config\":{"));
+    assert_refused(strata_engine_json(r.engine, 3, NULL), "json is NULL");
+    assert_refused(strata_engine_write_trace(r.engine, NULL), "file is NULL");
+    assert_refused(strata_engine_write_trace(r.engine, file), "trace_steps");
+    assert_int_equal(ftell(file), 0);
+    fclose(file);
+    run_close(&r);
+}
+
 static void generation_goes_forward(void **state)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .prompt_tokens = 3};
@@ -541,6 +575,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_schedule_needs_its_length, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(steps_without_a_target_have_no_loss, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_run_tells_what_it_is, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_position_follows_what_was_given, scratch_create, scratch_remove),

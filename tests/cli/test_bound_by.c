@@ -1,5 +1,4 @@
 /* tests/cli/test_bound_by.c - which resource a run is said to be bound by, and how memory pressure shows. */
-#include "api/handles.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
 #include "core/base/log.h"
@@ -66,17 +65,16 @@ static void a_bound_that_is_beaten_does_not_hold(void **state)
 /* Each figure of a step comes from its own member of the result, and none is left out. */
 static void a_step_has_every_figure(void **state)
 {
-    static struct st_plan plan;
-    static struct strata_plan p = {.facts = {.plan = &plan, .machine.rates.matmul_flops = 100}};
+    struct strata_plan_info plan = STRATA_PLAN_INFO_INIT;
     struct strata_step r = STRATA_STEP_INIT;
     double want[CLI_COLUMN_COUNT];
     struct cli_step got;
 
     (void)state;
-    plan.program.workload.model_flops_per_token = 10;
-    plan.program.ranks = 2; /* the rates are one rank's, the tokens all ranks' */
-    p.facts.figures.bounds.hardware = 7;
-    p.facts.figures.bounds.schedule = 0; /* not known */
+    plan.device_flops = 100;
+    plan.token_flops = 5;
+    plan.hardware_bound_seconds = 7;
+    plan.schedule_bound_seconds = 0; /* not known */
     r.loss = want[CLI_LOSS] = 1;
     r.grad_norm = want[CLI_GRAD_NORM] = 2;
     r.lr = want[CLI_LR] = 3;
@@ -107,13 +105,13 @@ static void a_step_has_every_figure(void **state)
     r.write_bytes = 18, want[CLI_WRITE] = 18;
     r.comm_bytes = 19, want[CLI_COMM] = 19;
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        plan.program.needed[t] = 300u + (unsigned)t;
+        plan.needed_bytes[t] = 300u + (unsigned)t;
         want[CLI_RESIDENT + t] = 300 + t;
     }
     for (uint32_t lane = 0; lane <= STRATA_LANES_MAX; lane++) {
         memset(&got, 0xff, sizeof(got));
         r.stalled_by = lane;
-        cli_step_fill(&got, &p, NULL, &r, 8, 9);
+        cli_step_fill(&got, &plan, NULL, &r, 8, 9);
         assert_int_equal(got.stalled_by, lane < ST_LANE_COUNT ? lane : ST_LANE_COUNT);
     }
     for (uint32_t i = 0; i < CLI_MAJOR_FAULTS; i++)
@@ -280,7 +278,7 @@ static void assert_holds(const char *text, const char *part)
 
 static const char *summary_of(char **text, const struct st_pressure_sample *now)
 {
-    static const struct st_figures figures;
+    static const struct strata_plan_info plan;
     struct cli_summary summary = {.seconds = 2};
     struct cli_step step = step_of(300, 600);
     struct st_pressure_verdict verdict;
@@ -301,7 +299,7 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
         cli_medians_add(m, &step);
     }
     st_pressure_between(&before, now, 2, &summary.pressure);
-    cli_progress_summary(&p, &figures, m, &summary);
+    cli_progress_summary(&p, &plan, m, &summary);
     st_json_begin(&writer, file);
     cli_metrics_step(&writer, &step);
     cli_metrics_summary(&writer, m, &summary);
@@ -314,12 +312,12 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
  * ones after them, and each is held against its own plan. */
 static void bytes_are_held_against_the_steps_own_plan(void **state)
 {
-    struct st_figures figures = {0};
+    struct strata_plan_info plan = {0};
 
     (void)state;
-    figures.fresh[0].upload = 1024;
-    figures.fresh[1].upload = 2048;
-    figures.traffic[st_phase_index(ST_PHASE_BODY)].upload = 3072;
+    plan.first[0].upload = 1024;
+    plan.first[1].upload = 2048;
+    plan.step.upload = 3072;
     for (int steps = 1; steps <= 4; steps++) {
         const struct cli_summary summary = {.seconds = 2};
         struct cli_medians *m = NULL;
@@ -336,7 +334,7 @@ static void bytes_are_held_against_the_steps_own_plan(void **state)
             step.value[CLI_UPLOAD] = 1024 * (i < 3 ? i : 3);
             cli_medians_add(m, &step);
         }
-        cli_progress_summary(&p, &figures, m, &summary);
+        cli_progress_summary(&p, &plan, m, &summary);
         assert_int_equal(fclose(file), 0);
         assert_holds(text, steps == 1   ? "upload 1.00 KiB (as planned)"
                            : steps == 2 ? "upload 2.00 KiB (as planned)"

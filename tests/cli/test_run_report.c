@@ -1,6 +1,5 @@
 /* tests/cli/test_run_report.c - the summary of a run as JSON, key by key, and what the lines for people say of bytes between
  * ranks, of pressure that came and went, of time that is left, and where a rate is not known. */
-#include "api/handles.h"
 #include "cli/report/progress.h"
 
 #include <math.h>
@@ -140,26 +139,23 @@ static void figures_stand_under_their_keys(void **state)
 /* Without a rate there is no fraction of it. */
 static void a_fraction_of_no_rate_is_unknown(void **state)
 {
-    static struct st_plan plan;
-    static struct strata_plan p = {.facts.plan = &plan};
+    static const struct strata_plan_info plan;
     struct strata_step r = STRATA_STEP_INIT;
     struct cli_step got = {0};
 
     (void)state;
-    plan.program.workload.model_flops_per_token = 10;
-    plan.program.ranks = 1;
     r.tokens = 600;
     r.seconds = 20;
-    cli_step_fill(&got, &p, NULL, &r, 1, 600);
+    cli_step_fill(&got, &plan, NULL, &r, 1, 600);
     assert_true(isnan(got.value[CLI_MFU]));
     assert_true(got.value[CLI_TOKENS_PER_SECOND] == 30);
     r.seconds = 0;
-    cli_step_fill(&got, &p, NULL, &r, 1, 600);
+    cli_step_fill(&got, &plan, NULL, &r, 1, 600);
     assert_true(got.value[CLI_TOKENS_PER_SECOND] == 0);
 }
 
 /* The block for people after steps of which those from `first` to `last` are under pressure. */
-static char *block_of(const struct st_figures *figures, int first, int last)
+static char *block_of(const struct strata_plan_info *plan, int first, int last)
 {
     struct cli_summary summary = {.seconds = 2};
     struct cli_medians *m = NULL;
@@ -179,7 +175,7 @@ static char *block_of(const struct st_figures *figures, int first, int last)
         cli_medians_add(m, &step);
     }
     summary.pressure.moved = (struct st_pressure_sample){.major_faults = 7, .some_us = 9000, .swap_bytes = 2048};
-    cli_progress_summary(&p, figures, m, &summary);
+    cli_progress_summary(&p, plan, m, &summary);
     assert_int_equal(fclose(file), 0);
     free(m);
     return text;
@@ -187,33 +183,33 @@ static char *block_of(const struct st_figures *figures, int first, int last)
 
 static void bytes_between_ranks_are_told_where_there_are_any(void **state)
 {
-    struct st_figures figures = {0};
+    struct strata_plan_info plan = {0};
     char *text;
 
     (void)state;
-    text = block_of(&figures, 0, 0);
+    text = block_of(&plan, 0, 0);
     assert_null(strstr(text, ", comm "));
     must_hold(text, "\n  step/bound    unknown, as the machine's rates are\n");
     free(text);
-    figures.traffic[st_phase_index(ST_PHASE_BODY)].comm = 2048;
-    text = block_of(&figures, 0, 0);
+    plan.step.comm = 2048;
+    text = block_of(&plan, 0, 0);
     must_hold(text, ", comm 2.00 KiB (as planned)\n");
     free(text);
-    figures.traffic[st_phase_index(ST_PHASE_BODY)].comm = 1;
-    text = block_of(&figures, 0, 0);
+    plan.step.comm = 1;
+    text = block_of(&plan, 0, 0);
     must_hold(text, ", comm 2.00 KiB (planned 1 B)\n");
     free(text);
 }
 
 static void pressure_that_came_and_went_is_told(void **state)
 {
-    const struct st_figures figures = {0};
-    char *text = block_of(&figures, 0, 0);
+    const struct strata_plan_info plan = {0};
+    char *text = block_of(&plan, 0, 0);
 
     (void)state;
     must_hold(text, "\n  pressure      none: 7 major faults, 9 ms waiting for memory, 2.00 KiB in swap\n");
     free(text);
-    text = block_of(&figures, 2, 3);
+    text = block_of(&plan, 2, 3);
     must_hold(text,
               "\n  pressure      at times: 7 major faults, 9 ms waiting for memory, 2.00 KiB in swap (memory pressure in 2 of 4 "
               "steps)\n");

@@ -90,13 +90,26 @@ static void span(struct st_trace *t, uint32_t item, uint64_t from_ms, uint64_t t
     st_trace_end(st_trace_begin(t, ST_TRACE_ITEM, item, ST_TRACE_NONE, from_ms * MILLISECOND), to_ms * MILLISECOND);
 }
 
+/* Into a file that was begun, which then has its name. */
+static strata_status write_file(const struct st_trace *t, const struct st_trace_source *from, struct st_new_file *file)
+{
+    strata_status st = st_new_file_stream(file);
+
+    if (st == STRATA_OK)
+        st = st_trace_write(t, from, file->stream);
+    if (st == STRATA_OK)
+        return st_new_file_commit(file);
+    st_new_file_abort(file);
+    return st;
+}
+
 static st_json *write_from(const struct st_trace *t, const struct st_trace_source *from)
 {
     st_json *root = NULL;
     struct st_new_file file;
 
     assert_int_equal(st_new_file_create(&file, file_name, 0), STRATA_OK);
-    assert_int_equal(st_trace_write(t, from, &file), STRATA_OK);
+    assert_int_equal(write_file(t, from, &file), STRATA_OK);
     assert_int_equal(scratch_entries(scratch_dir, "t.json"), 0);
     assert_int_equal(st_json_parse_file(&root, file_name, 1 << 20), STRATA_OK);
     assert_int_equal(unlink(file_name), 0);
@@ -525,7 +538,7 @@ static void a_failed_write_leaves_the_old_file(void **state)
         scratch_put("t.json", "");
         assert_int_equal(st_new_file_create(&file, file_name, ST_NEW_FILE_OVERWRITE), STRATA_OK);
         st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -ENOSPC});
-        assert_int_equal(st_trace_write(t, &source, &file), STRATA_E_NOSPC);
+        assert_int_equal(write_file(t, &source, &file), STRATA_E_NOSPC);
         assert_int_equal(st_fault_disarm(), 1);
         assert_int_equal(scratch_entries(scratch_dir, "t.json"), 0);
         assert_true(stat(file_name, &info) == 0 && info.st_size == 0);

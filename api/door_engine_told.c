@@ -1,0 +1,114 @@
+/* api/door_engine_told.c - strata/engine.h: what runs, and what its first steps did, for programs. */
+#include "advise/endurance.h"
+#include "advise/plan_report.h"
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "strata/strata.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The effective configuration is a text of several lines: parse it, and write it on one. */
+static strata_status put_config(struct st_json_writer *w, const struct st_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    st_json *root = NULL;
+    FILE *memory = open_memstream(&text, &bytes);
+    strata_status st;
+
+    if (memory == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+    st_config_write_json(config, memory);
+    fclose(memory);
+    st = st_json_parse(&root, text, bytes, "effective config");
+    if (st == STRATA_OK)
+        st_json_put_node(w, "config", root);
+    st_json_free(root);
+    free(text);
+    return st;
+}
+
+static void put_engine(struct st_json_writer *w, const struct strata_engine_info *info)
+{
+    st_json_object_open(w, "engine");
+    st_json_put_string(w, "device", info->device);
+    st_json_put_string(w, "io_method", info->io_method);
+    st_json_put_bool(w, "io_direct", info->io_direct);
+    st_json_put_bool(w, "io_registered", info->io_registered);
+    st_json_put_string(w, "isa", info->isa);
+    st_json_put_u64(w, "workers", info->workers);
+    st_json_object_close(w);
+}
+
+static strata_status put_run(struct st_json_writer *w, const struct strata_engine *engine, const struct strata_engine_info *info,
+                             uint64_t steps)
+{
+    const struct strata_model *m = engine->plan->model;
+    const struct st_case *facts = &engine->plan->facts;
+    struct st_endurance endurance;
+    strata_status st;
+
+    st_json_object_open(w, "run");
+    st_json_put_string(w, "id", info->run[0] != '\0' ? info->run : NULL); /* first: runs that go on look for it there */
+    st_json_put_string(w, "version", STRATA_VERSION_STRING);
+    st_json_put_string(w, "model", m->name);
+    st_json_put_u64(w, "seed", m->seed);
+    st_json_put_u64(w, "sequence_length", m->seq);
+    st_json_put_u64(w, "max_steps", steps);
+    st = put_config(w, &m->config);
+    st_json_object_open(w, "plan");
+    st_plan_put(facts, w);
+    st_endurance_planned(&endurance, facts, steps);
+    st_endurance_put(&endurance, w);
+    st_json_object_close(w);
+    st_json_object_open(w, "machine");
+    st_machine_put_fields(&facts->machine, w);
+    st_json_object_close(w);
+    put_engine(w, info);
+    st_json_object_close(w);
+    return st;
+}
+
+strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, const char **json)
+{
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct st_json_writer w;
+    size_t bytes;
+    FILE *memory;
+    strata_status st;
+
+    if (engine == NULL || json == NULL)
+        return st_error_missing(__func__, engine == NULL ? "engine" : "json");
+    if ((st = strata_engine_get_info(engine, &info)) != STRATA_OK)
+        return st;
+    free(engine->json);
+    engine->json = NULL;
+    memory = st_fault_refuses("api.engine_json") ? NULL : open_memstream(&engine->json, &bytes);
+    if (memory == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the text of a run");
+    st_json_begin(&w, memory);
+    st_json_object_open(&w, NULL);
+    st = put_run(&w, engine, &info, steps);
+    st_json_object_close(&w);
+    if (fclose(memory) != 0 || engine->json == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the text of a run");
+    *json = engine->json;
+    return st;
+}
+
+strata_status strata_engine_write_trace(struct strata_engine *engine, FILE *file)
+{
+    strata_status st;
+
+    if (engine == NULL || file == NULL)
+        return st_error_missing(__func__, engine == NULL ? "engine" : "file");
+    if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
+        return st;
+    st = engine->trace != NULL
+             ? st_engine_trace_write(engine->run.engine, file)
+             : st_error(STRATA_E_INVAL, "%s: nothing is recorded: set strata_engine_opts.trace_steps", __func__);
+    st_handle_leave(engine);
+    return st;
+}
