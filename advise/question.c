@@ -333,10 +333,10 @@ static strata_status take_batch(struct st_answer *out, struct st_scene *s)
     const uint64_t of_ranks = (uint64_t)q->seq * q->ranks;
     const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : of_ranks > ST_QUESTION_BATCH ? of_ranks : ST_QUESTION_BATCH;
 
-    if (batch < of_ranks || batch / of_ranks > ST_GRAD_ACCUM_MAX)
+    if (batch < of_ranks || batch / of_ranks > STRATA_GRAD_ACCUM_MAX)
         return st_error(STRATA_E_INVAL,
                         "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (--seq-len)", batch,
-                        ST_GRAD_ACCUM_MAX, q->ranks > 1 ? " on each rank" : "", q->seq);
+                        STRATA_GRAD_ACCUM_MAX, q->ranks > 1 ? " on each rank" : "", q->seq);
     s->sequences = (uint32_t)(batch / of_ranks);
     out->sequences = s->sequences * q->ranks;
     if (q->batch_tokens % of_ranks != 0)

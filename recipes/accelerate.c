@@ -97,7 +97,7 @@ static const struct st_field deepspeed_rows[] = {
     {.path = "deepspeed_config", .type = ST_FIELD_OBJECT, .help = "DeepSpeed's keys, or where its file is"},
     {.path = DS "deepspeed_config_file", .type = ST_FIELD_TEXT,
      .help = "DeepSpeed's file, from the working directory or this file's; mixed_precision, clipping, accumulation and tiers beside it are errors, as there"},
-    {.path = ACCUMULATION, .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .auto_text = "1",
+    {.path = ACCUMULATION, .type = ST_FIELD_INT, .min = 1, .max = STRATA_GRAD_ACCUM_MAX, .auto_text = "1",
      .help = "micro-batches per step"},
     {.path = DS "gradient_clipping", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .auto_text = "1", .help = "norm that gradients are scaled down to"},
     {.path = DS "zero_stage", .type = ST_FIELD_INT, .min = 0, .max = 3, .help = ZERO "stage; left out: 2"},

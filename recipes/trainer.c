@@ -116,10 +116,10 @@ void st_trainer_resolve_limit(struct strata_recipe *r, const char *key)
 {
     const double limit = st_recipe_number(r, "save_total_limit");
 
-    if (limit > ST_CONFIG_KEEP_MAX)
+    if (limit > STRATA_KEEP_MAX)
         st_recipe_reject(r, "save_total_limit",
                          st_source_keep(r->src, "%.0f: room for each is reserved at the start, for %u at most: set it to %u",
-                                        limit, ST_CONFIG_KEEP_MAX, ST_CONFIG_KEEP_MAX));
+                                        limit, STRATA_KEEP_MAX, STRATA_KEEP_MAX));
     else if (limit >= 1)
         st_recipe_put(r, "save_total_limit", "strata.keep", "%.0f", limit);
     else if (key != NULL)

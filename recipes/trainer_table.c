@@ -102,7 +102,7 @@ const struct st_field st_trainer_output_rows[] = {
 
 const struct st_field st_trainer_train_rows[] = {
     {.path = "per_device_train_batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .fallback = "8", .to = "train_micro_batch_size_per_gpu", .help = "sequences per forward and backward"},
-    {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .fallback = "1", .to = "gradient_accumulation_steps", .help = "micro-batches per step"},
+    {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = STRATA_GRAD_ACCUM_MAX, .fallback = "1", .to = "gradient_accumulation_steps", .help = "micro-batches per step"},
     {.path = "num_train_epochs", .type = ST_FIELD_REAL, .min = 1e-9, .max = 1e6, .fallback = "3.0", .help = "--epochs, unless max_steps is above 0"},
     {.path = "max_steps", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1", .help = "--max-steps, if it is above 0: whole steps, from one epoch into the next"},
     {.path = "lr_scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"linear\"", .reason = "strata.lr_scheduler has linear, cosine, cosine_with_min_lr, constant and constant_with_warmup; DeepSpeed's file may name others", .help = "strata.lr_scheduler.type, unless DeepSpeed's file names a scheduler"},

@@ -78,7 +78,7 @@ static const struct st_field argument_rows[] = {
     {.path = "epoch_num", .type = ST_FIELD_INT, .min = 1, .max = 1e6, .help = "--epochs; left out, as total_step is: 1"},
     {.path = "work_dir", .type = ST_FIELD_TEXT, .fallback = "\"work_dir\"", .to = "--out", .help = "the trained model"},
     {.path = "global_batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .to = "train_batch_size", .help = "sequences of a step; left out: one of each rank"},
-    {.path = "accumulative_counts", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .help = "gradient_accumulation_steps, over DeepSpeed's file"},
+    {.path = "accumulative_counts", .type = ST_FIELD_INT, .min = 1, .max = STRATA_GRAD_ACCUM_MAX, .help = "gradient_accumulation_steps, over DeepSpeed's file"},
     {.path = "train_dataloader", .type = ST_FIELD_OBJECT, .help = "its batch_size"},
     {.path = "train_dataloader.batch_size", .aliases = "batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0,
      .help = "train_micro_batch_size_per_gpu, over DeepSpeed's file"},

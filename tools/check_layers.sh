@@ -94,9 +94,6 @@ BEGIN {
     except("text/tokenizer/train.h", "cli/commands/cmd_tokens.c", "trains one")
     except("text/data/rows/tokenize.h", "cli/commands/tokens_documents.c", "writes token files")
     except("model/model.h", "cli/options/output.c", "which other outputs a model leaves room for")
-    except("offload/config/config.h",
-        "cli/options/args_table.c",
-        "options that are keys")
     except("offload/config/config_options.h", "cli/commands/cmd_info.c", "options that belong to no run")
     except("offload/device/cuda/gpu_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/machine/machine_report.h", "cli/commands/cmd_info.c", "a report")

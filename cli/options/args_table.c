@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/word.h"
-#include "offload/config/config.h"
+#include "strata/config.h"
 #include "strata/generate.h"
 #include "strata/recipe.h"
 
@@ -110,7 +110,7 @@ static const struct cli_option options[] = {
      "instead: passes over the data, such as 3 or 0.5; of each the last step is smaller, as Trainer's is"},
     {{"micro-batch", "per-device-train-batch-size"}, RUNS | CLI_CMD_CHECK | CLI_CMD_IMPORT | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
      "sequences per forward and backward pass"},
-    {{"grad-accum", "gradient-accumulation-steps"}, RUNS | CLI_CMD_CHECK | CLI_CMD_IMPORT | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, ST_GRAD_ACCUM_MAX, "N",
+    {{"grad-accum", "gradient-accumulation-steps"}, RUNS | CLI_CMD_CHECK | CLI_CMD_IMPORT | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, STRATA_GRAD_ACCUM_MAX, "N",
      "micro-batches per step"},
     {{"lr", "learning-rate"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
     {{"lr-scheduler", "lr-scheduler-type"}, TRAINS | CLI_CMD_CHECK, VALUE_TEXT, NO_OFFSET, "strata.lr_scheduler.type", 0, 0, "NAME",
@@ -156,8 +156,8 @@ static const struct cli_option options[] = {
      "save checkpoints there: at the end, when a signal ends the run or SIGUSR1 asks, and every --save-every steps"},
     {{"save-every", "save-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "strata.save_every", 0, WHOLE_MAX, "N|epoch",
      "with --save: a checkpoint every N steps; below 1: so often as that part of the run; epoch: at the end of each"},
-    {{"keep", "save-total-limit"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "strata.keep", 1, ST_CONFIG_KEEP_MAX, "N", "with --save: how many checkpoints stay, the newest; default 2"},
-    {{"keep-best"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "strata.keep_best", 0, ST_CONFIG_KEEP_MAX - 1, "N",
+    {{"keep", "save-total-limit"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "strata.keep", 1, STRATA_KEEP_MAX, "N", "with --save: how many checkpoints stay, the newest; default 2"},
+    {{"keep-best"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "strata.keep_best", 0, STRATA_KEEP_MAX - 1, "N",
      "with --save and --eval-every: the checkpoints of the N lowest evaluation losses stay, too; one is made where there is such a loss"},
     {{"resume"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(resume), NULL, 0, 0, "DIR|auto",
      "go on from a checkpoint, or from the newest in a directory; auto: from the newest of --save, or begin"},

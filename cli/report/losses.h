@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #define CLI_LOSSES_MEAN    20u
-#define CLI_LOWEST_MAX     32u /* at least ST_CONFIG_KEEP_MAX */
+#define CLI_LOWEST_MAX     32u /* at least STRATA_KEEP_MAX */
 #define CLI_EVALS_NOTE_MAX 1024u
 
 struct cli_losses {

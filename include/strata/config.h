@@ -20,6 +20,9 @@
 extern "C" {
 #endif
 
+#define STRATA_GRAD_ACCUM_MAX 16384u /**< micro-batches of a step: each is planned op by op */
+#define STRATA_KEEP_MAX       22u    /**< checkpoints that a run keeps, strata.keep and strata.keep_best together */
+
 struct strata_recipe; /**< strata/recipe.h */
 struct strata_config; /**< a configuration, checked; read-only */
 

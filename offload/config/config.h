@@ -12,6 +12,7 @@
 #include "offload/optim/loss_scale.h"
 #include "offload/optim/lr_schedule.h"
 #include "offload/program/policy.h"
+#include "strata/config.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
@@ -23,7 +24,6 @@
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
 #define ST_CONFIG_JSON_MAX    32768
-#define ST_CONFIG_KEEP_MAX    22 /* with the two sets beside them as many as a swap has (nvme/swap/swap.h) */
 
 /* REMOVED occurs only in the field table, for keys that DeepSpeed no longer has.  The row's verdict is then NOTICE if the key is
  * off or empty, else REJECTED. */
@@ -47,10 +47,6 @@ enum st_changes {
     ST_CHANGES_NEITHER,
 };
 
-/* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
-/* Micro-batches of a step: each is planned op by op. */
-#define ST_GRAD_ACCUM_MAX 16384u
-
 /* Scalars of each step, in output_path/job_name. */
 struct st_config_monitor {
     bool enabled;
@@ -61,6 +57,7 @@ struct st_config_monitor {
  * too. */
 enum st_quantization { ST_QUANTIZATION_NONE, ST_QUANTIZATION_NF4, ST_QUANTIZATION_NF4_DOUBLE };
 
+/* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
 struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum * ranks */

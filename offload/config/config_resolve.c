@@ -202,10 +202,9 @@ static void resolve_saving(struct st_config_source *src, const struct st_config 
 
     if (config->keep_best > 0 && !saves)
         st_source_reject(src, "strata.keep_best", "needs strata.save (--save DIR), where the checkpoints are");
-    if (config->keep_best > 0 && config->keep + config->keep_best > ST_CONFIG_KEEP_MAX)
-        st_source_reject(
-            src, "strata.keep_best",
-            st_source_keep(src, "with strata.keep (--keep) %u: together at most %u", config->keep, ST_CONFIG_KEEP_MAX));
+    if (config->keep_best > 0 && config->keep + config->keep_best > STRATA_KEEP_MAX)
+        st_source_reject(src, "strata.keep_best",
+                         st_source_keep(src, "with strata.keep (--keep) %u: together at most %u", config->keep, STRATA_KEEP_MAX));
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && !saves; i++)
         if (st_source_given(src, paths[i]))
             st_source_announce(src, paths[i], "not used: strata.save (--save) names no directory, so nothing is saved");

@@ -87,11 +87,11 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
                           ranks_text(text, ranks), train > UINT32_MAX ? ": too large" : ": change one of them, or leave one out");
         return;
     }
-    if (accum > ST_GRAD_ACCUM_MAX) {
+    if (accum > STRATA_GRAD_ACCUM_MAX) {
         st_source_problem(src,
                           "train_batch_size %" PRIu64 " in micro-batches of %" PRIu64 " is %" PRIu64
                           " micro-batches per step, and at most %u are planned: raise train_micro_batch_size_per_gpu",
-                          train, micro, accum, ST_GRAD_ACCUM_MAX);
+                          train, micro, accum, STRATA_GRAD_ACCUM_MAX);
         return;
     }
     config->train_batch = (uint32_t)train;

@@ -279,11 +279,11 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.save_every", .type = ST_FIELD_INT, ST_BOUND(U64, save_every), .changes = ST_CHANGES_NEITHER, .min = 0, .max = COUNT_MAX,
      .fallback = "0",
      .help = "steps from one checkpoint to the next (--save-every); 0: only at the end, and when a signal asks"},
-    {.path = "strata.keep", .type = ST_FIELD_INT, ST_BOUND(U32, keep), .changes = ST_CHANGES_NEITHER, .min = 1, .max = ST_CONFIG_KEEP_MAX,
+    {.path = "strata.keep", .type = ST_FIELD_INT, ST_BOUND(U32, keep), .changes = ST_CHANGES_NEITHER, .min = 1, .max = STRATA_KEEP_MAX,
      .fallback = "2",
      .help = "the newest checkpoints that are kept (--keep); room for each is reserved at the start"},
     {.path = "strata.keep_best", .type = ST_FIELD_INT, ST_BOUND(U32, keep_best), .changes = ST_CHANGES_NEITHER, .min = 0,
-     .max = ST_CONFIG_KEEP_MAX - 1, .fallback = "0",
+     .max = STRATA_KEEP_MAX - 1, .fallback = "0",
      .help = "checkpoints of the lowest evaluation losses that are kept beside those (--keep-best); both together at most 22"},
     {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 16384, .max = 4294967296.0,
      .fallback = "\"auto\"",
@@ -298,7 +298,7 @@ static const struct st_field strata_rows[] = {
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "
              "one after the other, so fewer activations live at once and more are kept; auto: the faster by prediction"},
     {.path = "strata.leaves", .type = ST_FIELD_INT, ST_BOUND(U32, leaves), .changes = ST_CHANGES_RESULTS, .min = 1,
-     .max = ST_GRAD_ACCUM_MAX, .fallback = "1",
+     .max = STRATA_GRAD_ACCUM_MAX, .fallback = "1",
      .help = "groups of equal size that a step's micro-batches are cut into: gradients are added in order within each, then the groups' "
              "sums in a balanced tree; must divide the micro-batches, and with several ranks be their number, the default, times a power of two"},
     {.path = "strata.wire", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, wire), .choices = wire_choices, .changes = ST_CHANGES_RESULTS,

@@ -93,7 +93,7 @@ static const struct st_field batch_rows[] = {
     {.path = "train_micro_batch_size_per_gpu", .type = ST_FIELD_INT, ST_BOUND(U32, micro_batch), .min = 1, .max = U32_MAX,
      .fallback = "1", .help = "samples per forward and backward"},
     {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, ST_BOUND(U32, grad_accum), .min = 1,
-     .max = ST_GRAD_ACCUM_MAX,
+     .max = STRATA_GRAD_ACCUM_MAX,
      .fallback = "1", .help = "micro-batches per optimizer step"},
     ST_ROW_PLAIN("managed_gradient_accumulation", BOOL, "true", "no client calls step(): the engine knows the boundary",
                  "false: the client marks the accumulation boundary itself"),
