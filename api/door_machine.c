@@ -177,29 +177,6 @@ strata_status strata_machine_get_info(const struct strata_machine *machine, stru
     return st_handle_result(info, &i, sizeof(i), "strata_machine_info");
 }
 
-strata_status strata_machine_text(struct strata_machine *machine, const char **text)
-{
-    size_t bytes;
-    FILE *file;
-
-    if (machine == NULL || text == NULL)
-        return st_error_missing(__func__, machine == NULL ? "machine" : "text");
-    if (machine->text == NULL) {
-        file = st_fault_refuses("api.text") ? NULL : open_memstream(&machine->text, &bytes);
-        if (file == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for the text of a machine");
-        if (machine->hardware != NULL)
-            st_hardware_print(machine->hardware, file);
-        if (fclose(file) != 0) {
-            free(machine->text);
-            machine->text = NULL;
-            return st_error(STRATA_E_NOMEM, "no memory for the text of a machine");
-        }
-    }
-    *text = machine->text;
-    return STRATA_OK;
-}
-
 void strata_machine_close(struct strata_machine *machine)
 {
     if (machine == NULL || atomic_fetch_sub(&machine->users, 1) > 1)
@@ -209,6 +186,6 @@ void strata_machine_close(struct strata_machine *machine)
     free(machine->cache_dir);
     free(machine->device);
     free(machine->name);
-    free(machine->text);
+    free(machine->json);
     free(machine);
 }

@@ -59,8 +59,11 @@ struct strata_machine {
     struct st_topology *topology;
     struct st_machine given;      /* by the file, or by the names of parts; zeros: this machine */
     struct st_hardware *hardware; /* NULL: none was named */
-    char *cache_dir;              /* where rates are kept; NULL: nowhere */
-    char *text;                   /* NULL: not asked for yet */
+    struct st_machine measured;   /* this machine */
+    bool is_measured;
+    struct st_links links; /* between ranks; none of them: they are not measured */
+    char *cache_dir;       /* where rates are kept; NULL: nowhere */
+    char *json;            /* as it was asked for last; NULL: never */
 };
 
 struct strata_model {

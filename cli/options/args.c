@@ -529,8 +529,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         st = recipe_take(args, &c);
     if (st == STRATA_OK && !args->help && command != CLI_CMD_CHECK) /* which does so for its verdict */
         st = cli_patterns_expand(args);
-    if (st == STRATA_OK && args->nvme.count > 0 &&
-        (command & (CONFIGURES | CLI_CMD_BENCH_STEP | (args->measure ? CLI_CMD_INFO : 0))) != 0)
+    if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP | CLI_CMD_INFO)) != 0)
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
         st = args_check(args);

@@ -15,12 +15,15 @@
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct strata_comm;
+struct strata_config;
+struct strata_model;
 struct strata_machine; /**< lives as long as its plans and engines do, even if it is closed before them */
 
 /** Which machine.  Begin with STRATA_MACHINE_OPTS_INIT; texts are copied. */
@@ -79,13 +82,58 @@ struct strata_machine_info {
  *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_machine_get_info(const struct strata_machine *machine, struct strata_machine_info *info);
 
-/** The machine as text for people: of one that is named its parts, and whence their figures are; of others "".
+/**
+ * Measure this machine's rates with a model, in about three seconds: its products, block and head by the threads and kernels of
+ * its configuration, updates, copies, and the directories that an override of strata.nvme names.  The machine's text, JSON and
+ * file have them; a plan measures with its own model (strata_plan_measure()), or takes such a file.
  *
- *  @param text  out, borrowed until the machine is closed
+ * @return STRATA_E_INVAL  an argument is NULL; the machine is not this one; threads or kernels are not available
+ *         STRATA_E_INPUT  a directory is missing, or is none
+ *         STRATA_E_NOSYS  the device cannot be opened
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ */
+STRATA_API strata_status strata_machine_measure(struct strata_machine *machine, struct strata_model *model);
+
+/** Measure the links between the ranks of `comm`, which all call this, by their main memory; rates of rank 0 are to be of them.
  *
- *  @return STRATA_E_INVAL  an argument is NULL
- *          STRATA_E_NOMEM */
-STRATA_API strata_status strata_machine_text(struct strata_machine *machine, const char **text);
+ *  @return STRATA_E_INVAL  an argument is NULL, or there is one rank, or more than 16
+ *          STRATA_E_NOSYS  the machine's device is a GPU, whose links are not measured
+ *          errors of an exchange; STRATA_E_NOMEM */
+STRATA_API strata_status strata_machine_measure_links(struct strata_machine *machine, struct strata_comm *comm);
+
+/**
+ * Print the machine for people: of this one what it has and lacks, and what was measured; of that of a file its rates; of one
+ * that is named its parts, and whence their figures are.  Lines are as wide as `file` is, if that is a terminal.
+ *
+ * @param config  whose threads are told, and whose directories, if an override of strata.nvme names them; NULL: the default
+ *
+ * @return STRATA_E_INVAL  machine or file is NULL
+ *
+ * GPUs are asked, so that no engine on one may be open.
+ */
+STRATA_API strata_status strata_machine_print(const struct strata_machine *machine, const struct strata_config *config,
+                                              FILE *file);
+
+/**
+ * The machine for programs: the line of JSON that `strata info --json` prints (docs/json.md); of a machine that is not this one
+ * the key `machine` alone.
+ *
+ * @param json  out, borrowed until it is asked for again or the machine is closed
+ *
+ * @return STRATA_E_NOMEM; otherwise as strata_machine_print()
+ */
+STRATA_API strata_status strata_machine_json(struct strata_machine *machine, const struct strata_config *config,
+                                             const char **json);
+
+/** Print what strata_machine_opts.gpu, ram and drives can name: a table, or a line of JSON. */
+STRATA_API void strata_machine_print_names(bool json, FILE *file);
+
+/** Write a machine file: strata_machine_opts.file of other machines.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL, or this machine is not measured
+ *          STRATA_E_INPUT  the name is taken (`overwrite`: by something else than a file), or its directory cannot be written to
+ *          STRATA_E_NOSPC, STRATA_E_IO, STRATA_E_NOMEM */
+STRATA_API strata_status strata_machine_write(const struct strata_machine *machine, const char *path, bool overwrite);
 
 /** Close; plans and engines made from it stay valid.  NULL is fine. */
 STRATA_API void strata_machine_close(struct strata_machine *machine);

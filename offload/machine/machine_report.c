@@ -1,6 +1,8 @@
 /* offload/machine/machine_report.c - asks the kernel and the tables; keeps nothing and leaves nothing on disk. */
 #include "offload/machine/machine_report.h"
+#include "core/base/cpu.h"
 #include "core/base/fault.h"
+#include "core/system/pressure.h"
 #include "kernels/kernels.h"
 #include "nvme/method/io.h"
 #include "nvme/mover/depth.h"
@@ -108,6 +110,35 @@ const char *st_report_kernels(uint32_t i)
     const struct st_kernels *kernels = st_kernels_usable(i);
 
     return kernels != NULL ? kernels->name : NULL;
+}
+
+uint32_t st_report_isas(const char *names[ST_REPORT_ISAS_MAX])
+{
+    static const struct {
+        enum st_cpu_feature feature;
+        const char *name;
+    } isas[] = {
+        {ST_CPU_AVX2_FMA, "avx2"},     {ST_CPU_AVX512, "avx512"}, {ST_CPU_AVX512_BF16, "avx512_bf16"},
+        {ST_CPU_AMX_BF16, "amx_bf16"}, {ST_CPU_NEON, "neon"},
+    };
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        if ((st_cpu_features() & isas[i].feature) != 0)
+            names[count++] = isas[i].name;
+    return count;
+}
+
+const char *st_report_psi(void)
+{
+    static const char *const names[] = {"", "machine", "control group"};
+    struct st_pressure *pressure = NULL;
+    const char *name = "";
+
+    if (st_pressure_open(&pressure, NULL, NULL) == STRATA_OK)
+        name = names[st_pressure_scope(pressure)];
+    st_pressure_close(pressure);
+    return name;
 }
 
 uint64_t st_report_memlock(void)

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_REPORT_TEXT_BYTES 256
+#define ST_REPORT_TEXT_BYTES  256
+#define ST_REPORT_METHODS_MAX 8u
+#define ST_REPORT_ISAS_MAX    8u
 
 struct st_method_report {
     const char *name;
@@ -50,6 +52,12 @@ void st_report_advise(struct st_dir_report *out);
 
 /** Name of kernel table i of those usable here, best first; NULL past the end. */
 const char *st_report_kernels(uint32_t i);
+
+/** Names of the instruction sets of this processor that kernels could use.  @return how many */
+uint32_t st_report_isas(const char *names[ST_REPORT_ISAS_MAX]);
+
+/** The scope for which the kernel counts memory stalls, which show memory pressure in a run.  "": it does not count them. */
+const char *st_report_psi(void);
 
 /** The version of WSL, Windows Subsystem for Linux, that a kernel is by its release (uname -r): 1 or 2; 0: none.  */
 uint32_t st_report_wsl(const char *release);

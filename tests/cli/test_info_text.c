@@ -42,7 +42,7 @@ static struct {
 
 /* --- what stands in the place of the machine --- */
 
-strata_status __wrap_st_topology_load(struct st_topology **out, const char *cgroup_root);
+strata_status __wrap_st_topology_load_share(struct st_topology **out, const struct st_topology_share *share);
 uint64_t __wrap_st_topology_memory_limit(const struct st_topology *topo);
 uint64_t __wrap_st_topology_memory_available(const struct st_topology *topo);
 const char *__wrap_st_topology_cpu_name(const struct st_topology *topo);
@@ -62,14 +62,14 @@ strata_status __wrap_cli_ranks_find(struct cli_ranks *r, const struct cli_args *
 strata_status __wrap_cli_ranks_meet(struct cli_ranks *r, const struct strata_config *config);
 void __wrap_cli_ranks_close(struct cli_ranks *r);
 
-strata_status __wrap_st_topology_load(struct st_topology **out, const char *cgroup_root)
+strata_status __wrap_st_topology_load_share(struct st_topology **out, const struct st_topology_share *share)
 {
     const struct st_topology_source source = {.synthetic = "numa:2(memory=17179869184) core:4 pu:1",
                                               .affinity = "0-5",
                                               .cgroup_root = scratch_dir,
                                               .membership = scratch_path("membership")};
 
-    (void)cgroup_root;
+    (void)share;
     return st_topology_load_from(out, &source);
 }
 
@@ -184,6 +184,7 @@ strata_status __wrap_cli_ranks_meet(struct cli_ranks *r, const struct strata_con
     static struct strata_comm comm;
 
     (void)config;
+    comm.comm = (struct st_comm *)&comm; /* of which nothing is used */
     r->comm = &comm;
     return STRATA_OK;
 }
