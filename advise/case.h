@@ -19,7 +19,7 @@ enum st_saves_on { ST_SAVES_ELSEWHERE, ST_SAVES_ON_SOME_DRIVES, ST_SAVES_ON_DRIV
 struct st_case {
     /* What is asked. */
     const struct st_config *config;
-    const struct st_model *model;
+    struct st_model *model;
     struct st_policy asked; /* of a plan, by configuration and ranks */
     enum st_saves_on saves_on;
     struct st_world world;       /* this rank and all of the run, or of the planned one */

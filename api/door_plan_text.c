@@ -4,6 +4,7 @@
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "offload/program/program_print.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,4 +122,18 @@ strata_status strata_plan_json(struct strata_plan *plan, const struct strata_pla
     if (st == STRATA_OK)
         *json = plan->json;
     return st;
+}
+
+strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, FILE *file)
+{
+    const struct st_plan *p;
+
+    if (plan == NULL || file == NULL)
+        return st_error_missing(__func__, plan == NULL ? "plan" : "file");
+    p = plan->facts.plan;
+    if (json)
+        st_program_put(&p->program, file);
+    else if (p->fits)
+        st_program_print(&p->program, file);
+    return STRATA_OK;
 }

@@ -79,22 +79,19 @@ strata_status bench_update(const struct bench_opts *opts, FILE *out);
 /* A capacity of the device's memory. */
 struct bench_budget {
     const char *name; /* as the user gave it */
-    uint64_t bytes;
+    uint64_t bytes;   /* ST_AUTO_BYTES: all that the machine has */
 };
 
-/* A training step of a workload under each schedule. */
+struct strata_plan;
+
+/* A training step of a model under each schedule. */
 struct bench_step_opts {
     bool json;
-    const struct st_workload *workload;
-    const struct st_config *config;   /* source of the policy and of the engine's options */
-    const struct st_machine *machine; /* the machine to rehearse: capacities and rates */
-    bool judge;                       /* its rates choose the plan, not a nominal machine's */
-    const struct st_topology *topology;
-    const char *device;        /* "cpu", "paced", "cuda", "cuda:N"; NULL: only predict */
-    struct st_compute compute; /* cpu, cuda: the model's, with its weights */
-    st_engine_fill_fn *fill;
-    void *fill_ctx;
-    uint32_t steps; /* steps to measure of each schedule; at most BENCH_REPEATS_MAX */
+    const struct strata_plan *plan; /* of the model on the machine to rehearse, for the largest of the budgets */
+    const char *machine;            /* its file, for sentences; NULL: it is this one */
+    const char *device;             /* "cpu", "paced", "cuda", "cuda:N"; NULL: only predict */
+    uint64_t seed;                  /* of the weights */
+    uint32_t steps;                 /* steps to measure of each schedule; at most BENCH_REPEATS_MAX */
     uint64_t fake_seed;
     uint32_t fake_latency_us;
     double load; /* scale compute to take this many times as long as the rest of the step; 0: use the machine's rates */

@@ -42,7 +42,7 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
         return STRATA_OK;
     if (b->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--load is for a paced device: on cpu the processor computes as fast as it can");
-    st = st_plan_make(&plan, b->opts->workload, &b->machine.capacity, policy);
+    st = st_plan_make(&plan, &b->of->workload, &b->machine.capacity, policy);
     if (st == STRATA_OK) {
         st_bounds_make(&t, &plan->program, &b->machine);
         rest = fmax(fmax(t.io, t.update), fmax(t.upload, t.download));
@@ -60,7 +60,7 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
 
 static strata_status fill_tokens(struct step_bench *b)
 {
-    const struct st_workload *w = b->opts->workload;
+    const struct st_workload *w = &b->of->workload;
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
 
     b->tokens = malloc(count * sizeof(*b->tokens));
@@ -90,7 +90,7 @@ static double predicted(const struct st_plan *plan, const struct st_machine *mac
 /* Both arenas are in this machine's memory, whatever a file says about the rehearsed machine; a GPU's own memory is not. */
 static strata_status check_memory(const struct step_bench *b, const struct st_plan *plan)
 {
-    const uint64_t available = st_topology_memory_available(b->opts->topology);
+    const uint64_t available = st_topology_memory_available(b->of->topology);
     const bool rehearsed = !plan->capacity.device_is_host && strcmp(b->opts->device, "paced") == 0;
     const uint64_t wanted = plan->rss_bytes_max + (rehearsed ? plan->program.needed[STRATA_TIER_DEVICE] : 0);
     char want[24], have[24];
@@ -104,12 +104,12 @@ static strata_status check_memory(const struct step_bench *b, const struct st_pl
 /* c->machine is set. */
 static strata_status plan_case(struct step_bench *b, struct step_case *c, const struct st_policy *policy)
 {
-    strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine.capacity, policy);
+    strata_status st = st_plan_make(&c->plan, &b->of->workload, &c->machine.capacity, policy);
 
     c->beside_bytes = NAN;
     if (st == STRATA_OK && b->opts->ops)
-        st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->opts->workload->vocab});
-    if (st == STRATA_OK && b->opts->judge)
+        st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->of->workload.vocab});
+    if (st == STRATA_OK && b->judge)
         st = st_plan_judge(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
         st = check_memory(b, c->plan);
@@ -162,7 +162,7 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
-    const bool accumulates = b->opts->workload->grad_accum > 1;
+    const bool accumulates = b->of->workload.grad_accum > 1;
     uint32_t count = 0;
 
     out[count++] = (struct variant){.update = policy->update, .accumulation = policy->accumulation};
@@ -193,7 +193,7 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
             return st_error(STRATA_E_NOMEM, "bench step");
         policy.update = variants[i].update;
         policy.accumulation = variants[i].accumulation;
-        name_variant(c->name, &variants[i], b->opts->workload->grad_accum > 1);
+        name_variant(c->name, &variants[i], b->of->workload.grad_accum > 1);
         c->machine = b->machine;
         st = plan_case(b, c, &policy);
         if (st == STRATA_OK && b->opts->device != NULL)
@@ -211,13 +211,17 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
 
 /* --- several budgets, in turns --- */
 
+static uint64_t device_bytes(const struct step_case *c)
+{
+    return c->machine.capacity.bytes[STRATA_TIER_DEVICE];
+}
+
 static double largest_seconds(const struct step_bench *b, const struct step_case *cases)
 {
-    const struct bench_budget *budgets = b->opts->budgets;
     uint32_t largest = 0;
 
     for (uint32_t i = 1; i < b->opts->budget_count; i++)
-        largest = budgets[i].bytes > budgets[largest].bytes ? i : largest;
+        largest = device_bytes(&cases[i]) > device_bytes(&cases[largest]) ? i : largest;
     return b->opts->device != NULL ? bench_median(cases[largest].seconds, cases[largest].done) : cases[largest].forecast;
 }
 
@@ -250,7 +254,8 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
 
         snprintf(cases[i].name, sizeof(cases[i].name), "%.40s", budget->name);
         cases[i].machine = b->machine;
-        cases[i].machine.capacity.bytes[STRATA_TIER_DEVICE] = budget->bytes;
+        if (budget->bytes != ST_AUTO_BYTES)
+            cases[i].machine.capacity.bytes[STRATA_TIER_DEVICE] = budget->bytes;
         st = plan_case(b, &cases[i], policy);
     }
     if (st == STRATA_OK)
@@ -274,8 +279,8 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     struct st_plan *plan = NULL;
     strata_status st;
 
-    st_config_policy(policy, b->opts->config);
-    st = st_plan_make_judged(&plan, b->opts->workload, &b->machine.capacity, policy, b->opts->judge ? &b->machine : NULL);
+    st_config_policy(policy, &b->config);
+    st = st_plan_make_judged(&plan, &b->of->workload, &b->machine.capacity, policy, b->judge ? &b->machine : NULL);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
         policy->accumulation = plan->decided.accumulation;
@@ -295,10 +300,9 @@ static void print_machine(const struct step_bench *b, FILE *out)
     st_print(out,
              "%s: %.4g M parameters, %u x %u x %u tokens a step; %s: matmul %.4g TFLOP/s, links %.3g and %.3g GB/s, update %.3g "
              "G/s, disk %.3g, %.3g, mixed %.3g GB/s\n",
-             b->opts->workload->name, (double)b->opts->workload->params * 1e-6, b->opts->workload->grad_accum,
-             b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->rates.matmul_flops * 1e-12,
-             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-9, m->rates.read * 1e-9,
-             m->rates.write * 1e-9, m->rates.mixed * 1e-9);
+             b->of->workload.name, (double)b->of->workload.params * 1e-6, b->of->workload.grad_accum, b->of->workload.micro_batch,
+             b->of->workload.seq, m->name, m->rates.matmul_flops * 1e-12, m->rates.upload * 1e-9, m->rates.download * 1e-9,
+             m->rates.update * 1e-9, m->rates.read * 1e-9, m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
 static strata_status run_all(struct step_bench *b, FILE *out)
@@ -318,6 +322,42 @@ static strata_status run_all(struct step_bench *b, FILE *out)
     return b->opts->budget_count > 1 ? run_budgets(b, &policy) : run_schedules(b, &policy);
 }
 
+/* Whether the device can stand for the one of the machine that is rehearsed. */
+static strata_status check_device(const struct step_bench *b)
+{
+    const char *device = b->opts->device, *file = b->opts->machine;
+    const bool is_host = b->machine.capacity.device_is_host;
+
+    if (device == NULL)
+        return STRATA_OK;
+    if (strcmp(device, "paced") == 0 && is_host)
+        return st_error(STRATA_E_INVAL,
+                        "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
+                        file);
+    if (strcmp(device, "cpu") == 0 && !is_host)
+        return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts", file);
+    if (strncmp(device, "cuda", 4) == 0 && is_host)
+        return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", file);
+    return STRATA_OK;
+}
+
+/* Probes and engine run on this machine: with its workers, but with no more than the rehearsed machine has scratch for. */
+static void take_plan(struct step_bench *b)
+{
+    const struct st_case *of = st_plan_case(b->opts->plan);
+    const uint32_t here = st_machine_workers(of->topology, b->opts->device, 0), most = of->workload.workers;
+
+    b->of = of;
+    b->config = *of->config;
+    if (b->config.threads == 0)
+        b->config.threads = here < most ? here : most;
+    b->machine = of->machine;
+    b->judge = st_case_judge(of, &of->machine) != NULL;
+    b->compute = st_model_compute(of->model);
+    b->init = (struct st_model_init){.model = of->model, .seed = b->opts->seed};
+    b->weights = st_model_init_source(&b->init);
+}
+
 static bool uses_disk(const struct st_config *c)
 {
     return (c->optimizer_tier == STRATA_TIER_NVME || c->param_tier == STRATA_TIER_NVME ||
@@ -335,11 +375,13 @@ strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
     b->opts = opts;
     b->common = (struct bench_opts){.json = opts->json, .hooks = opts->hooks};
     b->setup = (struct bench_setup){.opts = &b->common, .repeats = opts->steps};
-    b->machine = *opts->machine;
+    take_plan(b);
     assert(opts->steps <= BENCH_REPEATS_MAX && opts->budget_count <= BENCH_BUDGETS_MAX);
     b->printer = (struct bench_printer){.file = out, .json = opts->json};
-    b->disk = uses_disk(opts->config);
-    st = run_all(b, out);
+    b->disk = uses_disk(&b->config);
+    st = check_device(b);
+    if (st == STRATA_OK)
+        st = run_all(b, out);
     free(b->tokens);
     free(b->targets);
     free(b);

@@ -5,6 +5,7 @@
 #ifndef BENCH_STEP_STEP_CASE_H
 #define BENCH_STEP_STEP_CASE_H
 
+#include "api/plan_case.h"
 #include "bench/bench_setup.h"
 #include "offload/device/device.h"
 #include "offload/device/op_times.h"
@@ -35,6 +36,12 @@ struct step_case {
 
 struct step_bench {
     const struct bench_step_opts *opts;
+    const struct st_case *of; /* the plan's: model, machine and what is asked */
+    struct st_config config;  /* its own, with the threads of this machine */
+    bool judge;               /* the machine's rates choose the plan, not a nominal machine's */
+    struct st_compute compute;
+    struct st_model_init init;
+    struct st_weight_source weights;
     struct bench_setup setup; /* only hooks and steps */
     struct bench_opts common;
     struct st_machine machine; /* as in the file, with this machine's first probe */

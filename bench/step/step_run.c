@@ -50,18 +50,17 @@ static struct st_machine_opts machine_opts(const struct step_bench *b)
 {
     struct st_machine_opts opts;
 
-    st_config_machine_opts(&opts, b->opts->config);
-    opts.topology = b->opts->topology;
+    st_config_machine_opts(&opts, &b->config);
+    opts.topology = b->of->topology;
     opts.device = is_paced(b) ? "cpu" : b->opts->device;
     return opts;
 }
 
 static strata_status probe(const struct step_bench *b, struct st_machine *machine, unsigned what)
 {
-    const struct bench_step_opts *o = b->opts;
-    const struct st_config *c = o->config;
+    const struct st_config *c = &b->config;
     const struct st_machine_opts opts = machine_opts(b);
-    const strata_status st = st_machine_measure(machine, o->workload, is_paced(b) ? NULL : &o->compute, &opts, what);
+    const strata_status st = st_machine_measure(machine, &b->of->workload, is_paced(b) ? NULL : &b->compute, &opts, what);
 
     if (strcmp(c->io_method, "fake") == 0) {
         machine->rates.read = machine->rates.write = machine->rates.mixed = (double)c->io_limit;
@@ -109,7 +108,6 @@ void step_median_rates(struct st_machine *out, const struct step_case *c)
 
 static strata_status measure_ceiling(struct step_bench *b)
 {
-    const struct bench_step_opts *o = b->opts;
     struct st_matmul_ceiling found;
     struct st_machine_opts opts;
     strata_status st;
@@ -117,7 +115,7 @@ static strata_status measure_ceiling(struct step_bench *b)
     if (is_paced(b))
         return STRATA_OK;
     opts = machine_opts(b);
-    st = st_machine_matmul_ceiling(&found, o->workload->dtype, &opts);
+    st = st_machine_matmul_ceiling(&found, b->of->workload.dtype, &opts);
     if (st == STRATA_OK && found.flops > b->ceiling.flops)
         b->ceiling = found;
     return st;
@@ -139,7 +137,7 @@ static void take_result(struct step_case *c, const struct st_step_result *result
 /* Uses the learning rates of a real run: they do not affect the time, but a schedule may be needed to keep the losses finite. */
 static strata_status run_step(const struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
 {
-    st_config_set_rates(b->opts->config, engine);
+    st_config_set_rates(&b->config, engine);
     return st_engine_step(engine, b->tokens, b->targets, NULL, result);
 }
 
@@ -188,10 +186,10 @@ static strata_status open_engine(struct step_bench *b, struct step_case *c)
 
     b->paced = (struct st_paced_model){.workload = &c->plan->program.workload, .machine = c->machine};
     b->free_before = free_memory(b);
-    st_config_engine_opts(&opts, o->config);
+    st_config_engine_opts(&opts, &b->config);
     opts.program = &c->plan->program;
-    opts.compute = is_paced(b) ? st_paced_compute(&b->paced) : o->compute;
-    opts.topology = o->topology;
+    opts.compute = is_paced(b) ? st_paced_compute(&b->paced) : b->compute;
+    opts.topology = b->of->topology;
     opts.device = o->device;
     opts.pace = &c->machine;
     opts.op_times = c->op_times;
@@ -202,7 +200,8 @@ static strata_status open_engine(struct step_bench *b, struct step_case *c)
     if (st == STRATA_OK)
         c->staged = *st_engine_staged(b->engine);
     if (st == STRATA_OK)
-        st = is_paced(b) ? st_engine_load(b->engine, st_paced_fill, NULL) : st_engine_load(b->engine, o->fill, o->fill_ctx);
+        st = is_paced(b) ? st_engine_load(b->engine, st_paced_fill, NULL)
+                         : st_engine_load(b->engine, b->weights.read, b->weights.ctx);
     return st;
 }
 

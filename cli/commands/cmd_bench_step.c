@@ -1,13 +1,15 @@
 /* cli/commands/cmd_bench_step.c - strata bench step: reads a run's options and the machine to rehearse, and calls the bench. */
-#include "api/handles.h"
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
+#include "cli/options/args_values.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STEPS_DEFAULT 10u
@@ -46,78 +48,62 @@ static strata_status parse_budget(struct bench_budget *out, const char *text)
     return out->bytes > 0 ? STRATA_OK : st_error(STRATA_E_INVAL, "--device-memory: %s is too small: at least 1 byte", text);
 }
 
-/* The model is opened for the largest budget; "all" counts as larger than any size. */
-static strata_status take_budgets(struct budgets *b, struct cli_run *r, const struct cli_list *texts)
+static strata_status take_budgets(struct budgets *b, const struct cli_list *texts)
 {
     strata_status st = STRATA_OK;
 
     if (texts->count > BENCH_BUDGETS_MAX)
         return st_error(STRATA_E_INVAL, "--device-memory: more than %u budgets", BENCH_BUDGETS_MAX);
-    for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++) {
-        st = parse_budget(&b->items[i], texts->items[i]);
-        if (st == STRATA_OK && (i == 0 || b->items[i].bytes > r->config->values.device_memory))
-            r->config->values.device_memory = b->items[i].bytes;
-        b->count++;
-    }
+    for (; b->count < texts->count && st == STRATA_OK; b->count++)
+        st = parse_budget(&b->items[b->count], texts->items[b->count]);
     return st;
 }
 
-/* Probes and engine run on this machine: with its workers, but with no more than the rehearsed machine has scratch for. */
-static void take_threads(const struct strata_plan *p)
+/* The model is opened for the largest budget; "all" counts as larger than any size. */
+static strata_status open_config(struct cli_run *r, const struct budgets *b, struct cli_args *args)
 {
-    const uint32_t here = st_machine_workers(p->on->topology, p->on->device, 0), most = p->facts.workload.workers;
-    struct strata_model *m = p->model;
+    const struct cli_list given = args->overrides;
+    char largest[64] = "strata.device_memory=\"auto\"";
+    uint64_t bytes = 0;
+    strata_status st = STRATA_OK;
 
-    if (m->config.threads == 0)
-        m->config.threads = here < most ? here : most;
+    for (uint32_t i = 0; i < b->count; i++)
+        bytes = b->items[i].bytes > bytes ? b->items[i].bytes : bytes;
+    if (bytes != ST_AUTO_BYTES)
+        snprintf(largest, sizeof(largest), "strata.device_memory=%" PRIu64, bytes);
+    args->overrides = (struct cli_list){0};
+    for (uint32_t i = 0; i < given.count && st == STRATA_OK; i++)
+        st = cli_list_push(&args->overrides, given.items[i]);
+    if (st == STRATA_OK && b->count > 0)
+        st = cli_list_push(&args->overrides, largest);
+    if (st == STRATA_OK)
+        st = cli_run_configure(r, args, NULL);
+    free(args->overrides.items);
+    args->overrides = given;
+    return st;
 }
 
-static strata_status prepare(struct cli_run *r, struct budgets *budgets, const struct cli_args *args)
+static strata_status prepare(struct cli_run *r, struct budgets *budgets, struct cli_args *args)
 {
-    const bool paced = strcmp(args->device, "paced") == 0;
     strata_status st = check(args);
 
     if (st == STRATA_OK)
-        st = cli_run_configure(r, args, NULL);
+        st = take_budgets(budgets, &args->budgets);
     if (st == STRATA_OK)
-        st = take_budgets(budgets, r, &args->budgets);
+        st = open_config(r, budgets, args);
     if (st == STRATA_OK)
         st = cli_run_model(r);
-    if (st == STRATA_OK)
-        st = strata_plan_make(&r->plan, r->model, r->machine);
-    if (st != STRATA_OK)
-        return st;
-    take_threads(r->plan);
-    if (args->simulate)
-        return STRATA_OK;
-    if (paced && r->plan->facts.machine.capacity.device_is_host)
-        return st_error(STRATA_E_INVAL,
-                        "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
-                        args->machine);
-    if (strcmp(args->device, "cpu") == 0 && !r->plan->facts.machine.capacity.device_is_host)
-        return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
-                        args->machine);
-    if (strncmp(args->device, "cuda", 4) == 0 && r->plan->facts.machine.capacity.device_is_host)
-        return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
-    return STRATA_OK;
+    return st == STRATA_OK ? strata_plan_make(&r->plan, r->model, r->machine) : st;
 }
 
-static strata_status run(const struct strata_plan *p, struct budgets *budgets, const struct cli_args *args)
+static strata_status run(const struct strata_plan *p, const struct budgets *budgets, const struct cli_args *args)
 {
-    const struct strata_model *m = p->model;
-    struct st_model_init init = {.model = m->model, .seed = args->seed};
-    const struct st_weight_source source = st_model_init_source(&init);
     const struct bench_step_opts opts = {
         .json = args->json,
-        .workload = &p->facts.workload,
-        .config = &m->config,
-        .machine = &p->facts.machine,
-        .judge = st_case_judge(&p->facts, &p->facts.machine) != NULL,
-        .topology = p->on->topology,
+        .plan = p,
+        .machine = args->machine,
         .device = args->simulate ? NULL : args->device,
-        .compute = st_model_compute(m->model),
-        .fill = source.read,
-        .fill_ctx = source.ctx,
+        .seed = args->seed,
         .steps = args->max_steps != 0 ? (uint32_t)args->max_steps : STEPS_DEFAULT,
         .fake_seed = args->fake_seed,
         .fake_latency_us = (uint32_t)args->fake_latency_us,
@@ -128,14 +114,9 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
         .budget_count = budgets->count,
         .hooks = cli_bench_hooks(),
     };
-    strata_status st;
-    FILE *wrapped;
+    FILE *wrapped = args->json ? stdout : st_wrap_open(stdout);
+    const strata_status st = bench_step(&opts, wrapped);
 
-    for (uint32_t i = 0; i < budgets->count; i++)
-        if (budgets->items[i].bytes == ST_AUTO_BYTES)
-            budgets->items[i].bytes = p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE];
-    wrapped = args->json ? stdout : st_wrap_open(stdout);
-    st = bench_step(&opts, wrapped);
     st_wrap_close(wrapped, stdout);
     return st;
 }
@@ -144,7 +125,8 @@ int cmd_bench_step(const struct cli_args *args)
 {
     struct cli_run r = {0};
     struct budgets budgets = {.count = 0};
-    strata_status st = prepare(&r, &budgets, args);
+    struct cli_args own = *args;
+    strata_status st = prepare(&r, &budgets, &own);
 
     if (st == STRATA_OK)
         st = run(r.plan, &budgets, args);

@@ -1,5 +1,4 @@
 /* cli/commands/cmd_plan.c - prints the plan of a run without running it. */
-#include "api/handles.h"
 #include "api/plan_case.h"
 #include "cli/commands/checkpoints.h"
 #include "cli/commands/commands.h"
@@ -8,7 +7,6 @@
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/print.h"
-#include "offload/program/program_print.h"
 
 #include <stdio.h>
 
@@ -27,20 +25,10 @@ static strata_status print(const struct cli_run *r)
     return st;
 }
 
-/* A plan that does not fit has no program. */
-static void print_ops(const struct cli_run *r)
-{
-    const struct st_plan *plan = r->plan->facts.plan;
-    if (r->args->json)
-        st_program_put(&plan->program, stdout);
-    else if (plan->fits)
-        st_program_print(&plan->program, stdout);
-}
-
 /* What the run would take over from the checkpoint that it goes on from. */
 static strata_status resume(struct cli_run *r, struct cli_checkpoints *checkpoints, const struct cli_args *args)
 {
-    strata_status st = cli_checkpoints_find(checkpoints, args, &r->ranks, r->config->values.save);
+    strata_status st = cli_checkpoints_find(checkpoints, args, &r->ranks, strata_config_save(r->config));
 
     if (st == STRATA_OK)
         st = cli_checkpoints_keep_step(checkpoints, r);
@@ -56,10 +44,7 @@ int cmd_plan(const struct cli_args *args)
     int code = 0;
 
     if (cli_args_list_hardware(args)) {
-        if (args->json)
-            st_hardware_list_json(stdout);
-        else
-            st_hardware_list(stdout);
+        strata_machine_print_names(args->json, stdout);
         return 0;
     }
     if (cli_plan_asks(args))
@@ -80,7 +65,7 @@ int cmd_plan(const struct cli_args *args)
     if (st != STRATA_OK)
         code = cli_fail(st);
     if (run.plan != NULL && args->ops)
-        print_ops(&run);
+        shown = strata_plan_print_ops(run.plan, args->json, stdout);
     else if (run.plan != NULL)
         shown = print(&run);
     if (st == STRATA_OK && shown != STRATA_OK)

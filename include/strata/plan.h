@@ -134,6 +134,13 @@ STRATA_API strata_status strata_plan_print(struct strata_plan *plan, const struc
 STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const struct strata_plan_report_opts *opts,
                                           const char **json);
 
+/** Print the program, an op of a step a line: what it touches and what it waits for.  Of a plan that does not fit nothing.
+ *
+ *  @param json  an object for each op (docs/json.md), also of a plan that does not fit, as far as it was made
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL */
+STRATA_API strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, FILE *file);
+
 /** Destroy; NULL is fine. */
 STRATA_API void strata_plan_destroy(struct strata_plan *plan);
 

@@ -80,6 +80,13 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_plan_measure(NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
     assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
+    assert_refused(strata_plan_print_ops(NULL, false, stdout), "plan is NULL");
+    assert_refused(strata_machine_measure(NULL, NULL), "machine is NULL");
+    assert_refused(strata_machine_measure_links(NULL, NULL), "machine is NULL");
+    assert_refused(strata_machine_print(NULL, NULL, stdout), "machine is NULL");
+    assert_refused(strata_machine_json(NULL, NULL, &text), "machine is NULL");
+    assert_refused(strata_machine_write(NULL, path, false), "machine is NULL");
+    assert_string_equal(strata_config_save(NULL), "");
     assert_refused(strata_plan_json(NULL, NULL, &text), "plan is NULL");
     assert_refused(strata_engine_create(&engine, NULL, NULL), "plan is NULL");
     assert_refused(strata_engine_load(NULL), "engine is NULL");
@@ -228,6 +235,42 @@ static void what_is_named_wrongly_is_input(void **state)
     assert_null(other);
     assert_null(plan);
     run_close(&swaps);
+}
+
+/* A machine by names can be written and opened again, but not measured; this one is written once it is measured. */
+static void a_machine_tells_what_it_is(void **state)
+{
+    struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *named = NULL, *here = NULL, *read = NULL;
+    const char *json, *path = scratch_path("machine.json");
+    char *written;
+    struct run r = {0};
+
+    (void)state;
+    opts.gpu = "4090";
+    assert_ok(strata_machine_open(&named, &opts));
+    assert_ok(strata_machine_open(&here, NULL));
+    assert_ok(run_open(&r, run_tokens("a.bin", 200)));
+    assert_refused(strata_machine_measure(named, r.model), "is not this machine");
+    assert_refused(strata_machine_write(here, path, false), "is not measured");
+    assert_ok(strata_machine_write(named, path, false));
+    assert_status(strata_machine_write(named, path, false), STRATA_E_INPUT, "a machine file that is there");
+    assert_ok(strata_machine_write(named, path, true));
+    assert_ok(strata_machine_json(named, NULL, &json));
+    assert_true(strncmp(json, "{\"machine\":{\"name\":", 19) == 0);
+    written = strdup(json);
+    opts.gpu = NULL;
+    opts.file = path;
+    assert_ok(strata_machine_open(&read, &opts));
+    assert_ok(strata_machine_json(read, NULL, &json));
+    assert_string_equal(json, written);
+    assert_ok(strata_machine_json(here, NULL, &json));
+    assert_true(strstr(json, "\"usable_cores\":") != NULL && strstr(json, "\"machine\":") == NULL);
+    free(written);
+    run_close(&r);
+    strata_machine_close(read);
+    strata_machine_close(here);
+    strata_machine_close(named);
 }
 
 /* What one refuses, the other does, with the same sentence. */
@@ -595,6 +638,7 @@ int main(void)
         cmocka_unit_test(no_file_is_called_with_null),
         cmocka_unit_test(no_optimizer_is_called_with_null),
         cmocka_unit_test_setup_teardown(what_is_named_wrongly_is_input, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_machine_tells_what_it_is, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_check_of_an_export_says_what_opening_it_does, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(no_argument_is_left_out, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, scratch_create, scratch_remove),
