@@ -86,7 +86,7 @@ static uint64_t qk_stats_bytes(const struct st_model *m, uint32_t heads)
 
 struct st_block_values st_block_values_layout(const struct st_model *m)
 {
-    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype); /* bytes of one column of all rows */
+    const uint64_t row = rows_of(m) * m->value_bytes; /* bytes of one column of all rows */
     const bool post = m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR;
     struct st_block_values l;
     uint64_t end = 0;
@@ -110,7 +110,7 @@ struct st_block_values st_block_values_layout(const struct st_model *m)
 
 struct st_block_cache st_block_cache_layout(const struct st_model *m)
 {
-    const uint64_t bytes = (uint64_t)m->batch.context * m->width.kv * strata_dtype_bytes(m->batch.dtype);
+    const uint64_t bytes = (uint64_t)m->batch.context * m->width.kv * m->value_bytes;
     struct st_block_cache l;
     uint64_t end = 0;
 
@@ -130,7 +130,7 @@ static uint64_t widened_elems(const struct st_model *m)
 
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
-    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
+    const uint64_t row = rows_of(m) * m->value_bytes;
     const bool half = st_model_is_gated(&m->config) || m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR || m->config.embed_scaled;
     const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
     const bool apart = biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->width.packed != m->width.qkv);
@@ -147,7 +147,7 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.adapted_out = take(&end, adapted * (m->dropout > 0 ? larger(m->adapted.in, m->adapted.out) : m->adapted.out));
     l.adapted_rank[0] = take(&end, adapted * m->adapted.rank);
     l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
-    l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * strata_dtype_bytes(m->batch.dtype) : 0);
+    l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * m->value_bytes : 0);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
     l.attention = take(&end, m->attention_bytes); /* last: st_model_workload_on() changes this size alone */
     l.bytes = end;
@@ -163,7 +163,7 @@ struct st_head_internals st_head_internals_layout(const struct st_model *m)
 
     l.stats = take(&end, stats_bytes(m));
     l.xent = take(&end, generate ? 0 : rows * 3 * sizeof(float));
-    l.normalised = take(&end, rows * m->config.hidden * strata_dtype_bytes(m->batch.dtype));
+    l.normalised = take(&end, rows * m->config.hidden * m->value_bytes);
     l.gradient = take(&end, generate ? 0 : rows * m->config.hidden * sizeof(float));
     l.logits = take(&end, generate ? m->config.vocab * sizeof(float) : 0);
     l.bytes = end;
@@ -179,7 +179,7 @@ struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
     uint64_t end = 0;
 
     l.logits = take(&end, elems * sizeof(float));
-    l.dlogits = take(&end, elems * strata_dtype_bytes(m->batch.dtype));
+    l.dlogits = take(&end, elems * m->value_bytes);
     l.bytes = end;
     return l;
 }

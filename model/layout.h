@@ -28,6 +28,7 @@ struct st_model_widths {
 struct st_model {
     struct st_model_config config; /* kv_heads and head_dim filled in */
     struct st_model_batch batch;   /* without the borrowed patterns */
+    uint32_t value_bytes;          /* of a weight or an activation */
     struct st_model_widths width;
     struct st_workload workload;
     struct st_tensor *tensors; /* [tensor_count], in parameter order */

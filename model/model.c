@@ -190,7 +190,7 @@ static void workload_bytes(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
 
-    w->activation_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * strata_dtype_bytes(w->dtype);
+    w->activation_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * m->value_bytes;
     w->block_internal_bytes = w->generate ? st_block_cache_layout(m).bytes : st_block_values_layout(m).bytes;
     w->block_workspace_bytes = st_block_workspace_layout(m).bytes;
     w->head_internal_bytes = st_head_internals_layout(m).bytes;
@@ -306,6 +306,7 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
     m->batch = *batch;
     m->batch.freeze = NULL;
     m->batch.adapter = NULL;
+    m->value_bytes = (uint32_t)strata_dtype_bytes(batch->dtype);
     m->width = widths_of(&m->config);
     m->embed_factor = embed_factor_of(&m->config, batch->dtype);
     workload_numbers(m);
