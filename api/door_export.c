@@ -17,6 +17,13 @@ strata_status strata_export_check(const char *dir, const struct strata_export_op
     return st == STRATA_OK ? st_hf_output_check(dir, o.overwrite) : st;
 }
 
+strata_status strata_export_check_apart(const char *dir, const char *path)
+{
+    if (dir == NULL || path == NULL)
+        return st_error_missing(__func__, dir == NULL ? "dir" : "path");
+    return st_hf_output_check_apart(dir, path);
+}
+
 static strata_status open_adapter(struct strata_export *x, const char *dir, bool overwrite)
 {
     const struct strata_model *m = x->model;

@@ -249,6 +249,19 @@ static strata_status check_names(const char *const *paths, uint32_t count, const
     return STRATA_OK;
 }
 
+strata_status strata_data_kind_of(const char *path, enum strata_data_kind *kind)
+{
+    strata_status st;
+
+    if (path == NULL || kind == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "kind");
+    if ((st = st_texts_check_kind(path)) == STRATA_OK)
+        *kind = st_texts_are_rows(path)                                    ? STRATA_KIND_ROWS
+                : strcmp(path, "-") == 0 || st_path_ends(path, ".txt") ? STRATA_KIND_TEXT
+                                                                           : STRATA_KIND_TOKENS;
+    return st;
+}
+
 strata_status strata_data_check_set(const char *dataset_info, const char *name)
 {
     struct st_dataset set;

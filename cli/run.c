@@ -5,7 +5,6 @@
 #include "core/base/log.h"
 #include "core/system/file.h"
 #include "strata/data.h"
-#include "text/data/texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,16 +84,26 @@ static enum strata_use use_of(enum cli_command command)
 
 bool cli_run_is_text(const char *path)
 {
-    return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || st_texts_are_rows(path);
+    enum strata_data_kind kind;
+
+    return strata_data_kind_of(path, &kind) == STRATA_OK && kind != STRATA_KIND_TOKENS;
+}
+
+static bool are_rows(const char *path)
+{
+    enum strata_data_kind kind;
+
+    return strata_data_kind_of(path, &kind) == STRATA_OK && kind == STRATA_KIND_ROWS;
 }
 
 /* Tables and packed files are none of the kinds that are read. */
 static strata_status check_endings(const struct cli_args *args)
 {
-    strata_status st = args->eval_data != NULL ? st_texts_check_kind(args->eval_data) : STRATA_OK;
+    enum strata_data_kind kind;
+    strata_status st = args->eval_data != NULL ? strata_data_kind_of(args->eval_data, &kind) : STRATA_OK;
 
     for (uint32_t i = 0; i < args->data.count && st == STRATA_OK; i++)
-        st = st_texts_check_kind(args->data.items[i]);
+        st = strata_data_kind_of(args->data.items[i], &kind);
     return st;
 }
 
@@ -113,9 +122,9 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
     if (args->layout != NULL)
         *found = *found || strcmp(args->layout, "packed") == 0;
     for (uint32_t i = 0; i < args->data.count && args->layout == NULL; i++)
-        *found = *found || st_texts_are_rows(args->data.items[i]); /* conversations are packed */
+        *found = *found || are_rows(args->data.items[i]); /* conversations are packed */
     *found = *found || (args->datasets.count + args->eval_datasets.count > 0 && args->layout == NULL);
-    *found = *found || (args->eval_data != NULL && st_texts_are_rows(args->eval_data));
+    *found = *found || (args->eval_data != NULL && are_rows(args->eval_data));
     return st;
 }
 

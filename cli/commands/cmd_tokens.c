@@ -5,10 +5,9 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "text/data/texts.h"
+#include "strata/tokenizer.h"
 #include "text/data/tokens.h"
 #include "text/tokenizer/tokenizer.h"
-#include "text/tokenizer/train.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,17 +39,7 @@ static void print_json(const char *out, const struct st_tokens_report *r)
     st_json_end_line(&w);
 }
 
-static strata_status train_part(void *context, const char *text, size_t bytes)
-{
-    return st_train_feed(context, text, bytes);
-}
-
-static strata_status train_end(void *context)
-{
-    return st_train_end_text(context);
-}
-
-static void print_trained(const struct cli_args *args, const struct st_train_report *r)
+static void print_trained(const struct cli_args *args, const struct strata_trained *r)
 {
     struct st_json_writer w;
 
@@ -71,24 +60,12 @@ static void print_trained(const struct cli_args *args, const struct st_train_rep
 
 static strata_status train_tokenizer(const struct cli_args *args)
 {
-    struct st_train *train;
-    struct st_texts texts = {
-        .paths = args->positional.items, .count = args->positional.count, .part = train_part, .end = train_end};
-    struct st_train_report report;
-    strata_status st = st_train_create(&train);
+    struct strata_trained trained = STRATA_TRAINED_INIT;
+    const strata_status st = strata_tokenizer_train(args->positional.items, args->positional.count, (uint32_t)args->train_bpe,
+                                                    args->out, args->overwrite, &trained);
 
-    if (st != STRATA_OK)
-        return st;
-    texts.context = train;
-    st = st_texts_read(&texts);
     if (st == STRATA_OK)
-        st = st_train_write(train, (uint32_t)args->train_bpe, args->out, args->overwrite, &report);
-    if (st == STRATA_OK && report.vocab < args->train_bpe)
-        st_log(ST_LOG_NOTICE, "the text gives %u tokens, not %llu: no other pair occurs twice", report.vocab,
-               (unsigned long long)args->train_bpe);
-    if (st == STRATA_OK)
-        print_trained(args, &report);
-    st_train_destroy(train);
+        print_trained(args, &trained);
     return st;
 }
 

@@ -2,7 +2,6 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "model/model.h"
 #include "strata/engine.h"
 
 #include <stdio.h>
@@ -184,7 +183,7 @@ static strata_status check_file(const char *path, const struct cli_args *args)
         st = check_model(path, args);
     if (st == STRATA_OK)
         st = check_checkpoint_of(path);
-    return st == STRATA_OK && args->out != NULL && path != args->out ? st_hf_output_check_apart(args->out, path) : st;
+    return st == STRATA_OK && args->out != NULL && path != args->out ? strata_export_check_apart(args->out, path) : st;
 }
 
 strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args)

@@ -35,6 +35,19 @@ struct strata_data;
 STRATA_API strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                           uint32_t count);
 
+/** What a file of data is. */
+enum strata_data_kind {
+    STRATA_KIND_TOKENS = 0, /**< a token file, for strata_data_open() */
+    STRATA_KIND_TEXT = 1,   /**< .txt, or "-": standard input; for strata_data_open_texts(), as rows are */
+    STRATA_KIND_ROWS = 2,   /**< .json, .jsonl, .ndjson */
+};
+
+/** The kind of a file, by its name alone.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL
+ *          STRATA_E_INPUT  it is a table (.parquet, .csv, ...) or compressed; the sentence says what to do */
+STRATA_API strata_status strata_data_kind_of(const char *path, enum strata_data_kind *kind);
+
 /**
  * Whether sequences of these files hold documents with borders between them: models for them are opened with
  * strata_model_opts.documents.

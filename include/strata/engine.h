@@ -266,6 +266,13 @@ struct strata_export_opts {
  */
 STRATA_API strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts);
 
+/** Whether another output may have the name `path` beside a model that is exported to `dir`: where it would be read as the
+ *  model's weights, or removed, it may not.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL
+ *          STRATA_E_INPUT  it may not; the sentence names both */
+STRATA_API strata_status strata_export_check_apart(const char *dir, const char *path);
+
 /**
  * Create a directory's files under other names and allocate their space, so that a model that cannot be written is found before a
  * long run.

@@ -269,6 +269,36 @@ static void options_of_texts_are_checked(void **state)
     run_close(&r);
 }
 
+static void a_name_says_the_kind(void **state)
+{
+    static const struct {
+        const char *name;
+        enum strata_data_kind kind;
+    } names[] = {{"-", STRATA_KIND_TEXT},        {"a.txt", STRATA_KIND_TEXT},     {"a.jsonl", STRATA_KIND_ROWS},
+                 {"a.json", STRATA_KIND_ROWS},   {"a.ndjson", STRATA_KIND_ROWS},  {"a.bin", STRATA_KIND_TOKENS},
+                 {"a.txt.bin", STRATA_KIND_TOKENS}};
+    enum strata_data_kind kind;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_ok(strata_data_kind_of(names[i].name, &kind));
+        assert_int_equal(kind, names[i].kind);
+    }
+    assert_status(strata_data_kind_of("a.parquet", &kind), STRATA_E_INPUT, "a table");
+    assert_status(strata_data_kind_of("a.jsonl.gz", &kind), STRATA_E_INPUT, "compressed");
+    assert_refused(strata_data_kind_of(NULL, &kind), "path is NULL");
+    assert_refused(strata_data_kind_of("a", NULL), "kind is NULL");
+}
+
+static void another_output_is_apart_from_a_model(void **state)
+{
+    (void)state;
+    assert_ok(strata_export_check_apart("out", "out/metrics.jsonl"));
+    assert_status(strata_export_check_apart(".", "./model.safetensors"), STRATA_E_INPUT, "it would be read as weights");
+    assert_refused(strata_export_check_apart(NULL, "x"), "dir is NULL");
+    assert_refused(strata_export_check_apart("x", NULL), "path is NULL");
+}
+
 static void rows_held_out_are_a_part_or_a_number(void **state)
 {
     static const double sizes[] = {-1, NAN, INFINITY, 1e300, 1.5};
@@ -442,6 +472,8 @@ int main(void)
         cmocka_unit_test(steps_may_be_told_later),
         cmocka_unit_test(a_recipe_is_options_and_a_configuration),
         cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
+        cmocka_unit_test(a_name_says_the_kind),
+        cmocka_unit_test(another_output_is_apart_from_a_model),
         cmocka_unit_test_setup_teardown(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(documents_need_a_tokenizer, scratch_create, scratch_remove),
