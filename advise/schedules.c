@@ -54,7 +54,7 @@ static void plan_schedule(struct schedule *out, const struct st_case *of)
     if (out->chosen || !out->possible)
         return;
     out->status = st_plan_make_judged(&plan, &of->workload, &of->machine.capacity, &policy, st_case_judge(of, &of->machine));
-    if (out->status == STRATA_OK)
+    if (st_plan_advise(plan, out->status) == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());

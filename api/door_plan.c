@@ -179,6 +179,7 @@ static strata_status make_plan(struct strata_plan *p)
     judge = p->facts.world.ranks == 1 ? st_case_judge(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
     p->facts.judged = judge != NULL;
     st = st_plan_make_judged(&p->facts.plan, &p->facts.workload, &p->facts.machine.capacity, &p->facts.asked, judge);
+    st = st_plan_advise(p->facts.plan, st);
     st = name_budgets(p, st);
     st = name_rank(p, &own, least, st);
     if (st == STRATA_E_NOFIT)

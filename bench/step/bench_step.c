@@ -43,6 +43,7 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
     if (b->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--load is for a paced device: on cpu the processor computes as fast as it can");
     st = st_plan_make(&plan, &b->of->workload, &b->machine.capacity, policy);
+    st = st_plan_advise(plan, st);
     if (st == STRATA_OK) {
         st_bounds_make(&t, &plan->program, &b->machine);
         rest = fmax(fmax(t.io, t.update), fmax(t.upload, t.download));
@@ -106,6 +107,7 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
 {
     strata_status st = st_plan_make(&c->plan, &b->of->workload, &c->machine.capacity, policy);
 
+    st = st_plan_advise(c->plan, st);
     c->beside_bytes = NAN;
     if (st == STRATA_OK && b->opts->ops)
         st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->of->workload.vocab});
@@ -281,6 +283,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
 
     st_config_policy(policy, &b->config);
     st = st_plan_make_judged(&plan, &b->of->workload, &b->machine.capacity, policy, b->judge ? &b->machine : NULL);
+    st = st_plan_advise(plan, st);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
         policy->accumulation = plan->decided.accumulation;

@@ -253,14 +253,13 @@ static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvm
 
 static strata_status does_not_fit(const struct st_plan *plan)
 {
-    char needed[24], have[24], remedy[256 + ST_MACHINE_PATH_MAX];
+    char needed[24], have[24];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         if (plan->program.needed[t] <= plan->capacity.bytes[t])
             continue;
-        st_plan_remedy(remedy, sizeof(remedy), plan, (strata_tier)t);
-        return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
-                        st_size_text(needed, plan->program.needed[t]), st_size_text(have, plan->capacity.bytes[t]), remedy);
+        return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed", tier_words[t],
+                        st_size_text(needed, plan->program.needed[t]), st_size_text(have, plan->capacity.bytes[t]));
     }
     return st_error(STRATA_E_INTERNAL, "plan: no tier lacks room, yet nothing fits");
 }

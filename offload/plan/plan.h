@@ -56,10 +56,13 @@ struct st_plan {
 
 /** Plan, judged by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is
  * false, and needed[] is that of the smallest placement, so it shows what is lacking); the error sentence names the tier, what is
- * needed, what there is, and what would help. E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
+ * needed, and what there is (st_plan_advise()). E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy);
 void st_plan_destroy(struct st_plan *plan);
+/** Adds to this thread's sentence of a plan that does not fit what would help.  @return st, of making it; all but E_NOFIT changes
+ *  nothing */
+strata_status st_plan_advise(const struct st_plan *plan, strata_status st);
 /** Whether st_plan_make() would find that it fits, by sizing alone: no program is written.  E_INVAL, E_CONFIG, E_NOMEM. */
 strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy);

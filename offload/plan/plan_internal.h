@@ -113,8 +113,6 @@ strata_status st_plan_build(struct st_plan *plan);
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
 /* The same in either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */
 bool st_plan_smallest_fits(struct st_plan *plan);
-/* For a plan that lacks bytes of `tier`: what to change, as text.  The settings that it names have been tried, and fit. */
-void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier);
 /* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine.  *plan may
  * be replaced by one in chunks of another size. */
 strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates);

@@ -5,6 +5,7 @@
  * advice says how much it must hold.  Where it is the disk that lacks, fewer checkpoints are tried. */
 #include "offload/plan/plan_internal.h"
 
+#include "core/base/error.h"
 #include "core/base/size.h"
 
 #include <stdarg.h>
@@ -269,7 +270,8 @@ static void put_raise(struct text *t, strata_tier tier)
     put(t, "%sraise --%s-memory", t->used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
 }
 
-void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
+/* What to change where bytes of `tier` are lacking, as text.  The settings that it names have been tried, and fit. */
+static void write_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
 {
     struct text t = {.at = buf, .bytes = bytes};
     struct st_plan trial;
@@ -290,4 +292,19 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
     }
     put_found(&t, &trial, plan);
     put_raise(&t, tier);
+}
+
+strata_status st_plan_advise(const struct st_plan *plan, strata_status st)
+{
+    char remedy[256 + ST_MACHINE_PATH_MAX];
+
+    if (st != STRATA_E_NOFIT)
+        return st;
+    for (strata_tier t = STRATA_TIER_DEVICE; t < STRATA_TIER_COUNT; t++) {
+        if (plan->program.needed[t] <= plan->capacity.bytes[t])
+            continue;
+        write_remedy(remedy, sizeof(remedy), plan, t);
+        return st_error(st, "%s: %s", strata_last_error(), remedy);
+    }
+    return st;
 }

@@ -215,8 +215,9 @@ struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *m
                          const char *what)
 {
     struct st_plan *plan = NULL;
-    const strata_status st = st_plan_make(&plan, w, &machine->capacity, policy);
+    strata_status st = st_plan_make(&plan, w, &machine->capacity, policy);
 
+    st = st_plan_advise(plan, st);
     if (plan == NULL || (st != STRATA_OK && st != STRATA_E_NOFIT))
         fail_msg("%s: %s", what, strata_last_error());
     assert_int_equal(plan->fits, st == STRATA_OK);
