@@ -1,9 +1,9 @@
-/* plan_bound.c - the least seconds of a steady step with a placement, in closed form.
+/* plan_bound.c - about the least seconds of a steady step with a placement, in closed form.
  *
  * A step falls into windows: forward, backward, and what follows its end when updates are serial.  A resource must do a window's
  * work within it, but for what slots carry over its end, so each window takes at least as long as its busiest resource, and the
  * step as long as all windows, or as its busiest resource altogether.  Work that takes little (rounding, zeroing, small pages) is
- * left out: the bound may only be too low. */
+ * left out, which makes the bound too low; what slots carry is an estimate, which may make it too high (ST_BOUND_SLACK). */
 #include "offload/plan/plan_choose_internal.h"
 
 #include "offload/optim/optimizer.h"

@@ -9,7 +9,6 @@
 #include <math.h>
 
 #define ROUNDS      2u
-#define BOUND_SLACK 0.97 /* a bound may be a little too high: it does not know all that slots carry over a window's end */
 #define WORK_WEIGHT 0.02 /* as in the choice: of equal bounds, the one with less work altogether */
 
 struct draft {
@@ -57,7 +56,7 @@ static strata_status judge(struct draft *d)
     strata_status st = STRATA_OK;
 
     seconds = st_plan_bound(d->plan, d->judge.machine, &work);
-    if (seconds * BOUND_SLACK <= fmin(d->limit, d->seconds))
+    if (seconds * ST_BOUND_SLACK <= fmin(d->limit, d->seconds))
         st = st_judge_seconds(&seconds, &d->judge, d->seconds);
     if (st != STRATA_OK || seconds >= d->seconds)
         return st;

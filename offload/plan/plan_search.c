@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOUND_SLACK 0.9       /* a bound may be too high: it does not know all that slots carry over a window's end */
 #define WORK_WEIGHT 0.02      /* of all resources' work in the order in which candidates are judged */
 #define OPS_JUDGED  10000000u /* the search ends at the first candidate beyond so many, */
 #define LEAST       64u       /* but judges so many, however large their programs */
@@ -202,7 +201,7 @@ bool st_search_spent(const struct st_search *s)
 
 bool st_search_hopeless(const struct st_node *n, double seconds)
 {
-    return n->bound * BOUND_SLACK > seconds;
+    return n->bound * ST_BOUND_SLACK > seconds;
 }
 
 strata_status st_search_judge(struct st_search *s, struct st_node *n, double seconds)

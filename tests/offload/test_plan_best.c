@@ -39,7 +39,7 @@ static uint64_t most_judged;
 static struct best_worst worst_setting = {.property = "best", .limit = 0.005, .part = 0.03, .most = 0.05};
 static struct best_worst worst_memory = {.property = "memory", .limit = 0.005, .part = 0.02, .most = 0.1};
 static struct best_worst worst_rates = {.property = "rates", .limit = 0.01, .part = 0.02, .most = 0.2};
-static struct best_worst worst_bound = {.property = "bound", .limit = 1 / 0.9 - 1, .part = 0, .most = 1 / 0.9 - 1};
+static struct best_worst worst_bound = {.property = "bound", .limit = 1 / ST_BOUND_SLACK - 1, .part = 0, .most = 1 / ST_BOUND_SLACK - 1};
 static struct best_worst worst_folded = {.property = "folded", .limit = 0.02, .part = 0, .most = 0.02};
 
 /* --- best --- */
