@@ -84,9 +84,6 @@ BEGIN {
     all = "cli/ bench/ api/ run/ advise/ recipes/ text/ " allow["tests/model"]
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
-    except("text/data/tokens.h", "cli/commands/cmd_tokens.c", "writes token files")
-    except("text/tokenizer/tokenizer.h", "cli/commands/cmd_tokens.c", "which tokenizer")
-    except("text/data/rows/tokenize.h", "cli/commands/tokens_documents.c", "writes token files")
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
     home["cJSON.h"] = home["cjson/"] = "core/json/json.c core/json/json_build.c"

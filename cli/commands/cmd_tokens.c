@@ -2,42 +2,14 @@
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
 #include "strata/tokenizer.h"
-#include "text/data/tokens.h"
-#include "text/tokenizer/tokenizer.h"
+#include "strata/tokens.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-static void print_text(const char *out, const struct st_tokens_report *r)
-{
-    st_print(stdout, "%s: %llu tokens from %llu bytes\n", out, (unsigned long long)r->tokens,
-             (unsigned long long)r->source_bytes);
-    if (r->heldout_path[0] != '\0')
-        st_print(stdout, "%s: %llu tokens from %llu bytes\n", r->heldout_path, (unsigned long long)r->heldout_tokens,
-                 (unsigned long long)r->heldout_bytes);
-}
-
-static void print_json(const char *out, const struct st_tokens_report *r)
-{
-    struct st_json_writer w;
-
-    st_json_begin(&w, stdout);
-    st_json_object_open(&w, NULL);
-    st_json_put_string(&w, "out", out);
-    st_json_put_u64(&w, "tokens", r->tokens);
-    st_json_put_u64(&w, "source_bytes", r->source_bytes);
-    st_json_put_string(&w, "heldout", r->heldout_path[0] != '\0' ? r->heldout_path : NULL);
-    st_json_put_u64(&w, "heldout_tokens", r->heldout_tokens);
-    st_json_put_u64(&w, "heldout_bytes", r->heldout_bytes);
-    st_json_put_u64(&w, "replaced", r->replaced);
-    st_json_object_close(&w);
-    st_json_end_line(&w);
-}
 
 static void print_trained(const struct cli_args *args, const struct strata_trained *r)
 {
@@ -71,25 +43,21 @@ static strata_status train_tokenizer(const struct cli_args *args)
 
 static strata_status write_tokens(const struct cli_args *args)
 {
-    struct st_tokens_report report = {0};
-    struct st_tokenizer *tokenizer = NULL;
-    strata_status st = strcmp(args->tokenizer, "byte") == 0 ? STRATA_OK : st_tokenizer_open(&tokenizer, args->tokenizer);
+    struct strata_tokens *tokens = NULL;
+    const char *json;
+    strata_status st = cli_tokens_write(&tokens, args);
 
-    if (st != STRATA_OK)
-        return st;
-    st = st_tokens_from_text(tokenizer, args->positional.items, args->positional.count, args->out, args->heldout, args->overwrite,
-                             &report);
-    st_tokenizer_close(tokenizer);
-    if (st != STRATA_OK)
-        return st;
-    if (report.replaced > 0)
-        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD",
-               (unsigned long long)report.replaced);
-    if (args->json)
-        print_json(args->out, &report);
-    else
-        print_text(args->out, &report);
-    return STRATA_OK;
+    if (st == STRATA_OK)
+        st = args->json ? strata_tokens_json(tokens, &json) : strata_tokens_print(tokens, stdout);
+    if (st == STRATA_OK && args->json) {
+        struct st_json_writer w;
+
+        st_json_begin(&w, stdout);
+        st_json_put_text(&w, NULL, json);
+        st_json_end_line(&w);
+    }
+    strata_tokens_close(tokens);
+    return st;
 }
 
 /* Options of documents mean nothing where all text is one. */
@@ -109,25 +77,16 @@ static strata_status check_documents(const struct cli_args *args)
                           "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
 }
 
-/* A token file and what lies beside it. */
-static strata_status check_output(const char *option, const char *path, const struct cli_args *args)
-{
-    char meta[ST_PATH_MAX];
-    strata_status st = cli_output_check(option, path, args);
-
-    if (st == STRATA_OK && (st = st_tokens_meta_path(meta, path)) == STRATA_OK)
-        st = cli_output_check(option, meta, args);
-    return st;
-}
-
+/* A token file and what lies beside it, and the same of what is held out. */
 static strata_status check_outputs(const struct cli_args *args)
 {
     const char *const option = args->val_size > 0 ? "--val-size" : args->heldout > 0 ? "--heldout" : NULL;
-    char heldout[ST_PATH_MAX];
-    strata_status st = check_output("--out", args->out, args);
+    char name[ST_PATH_MAX];
+    strata_status st = cli_output_check("--out", args->out, args);
 
-    if (st == STRATA_OK && option != NULL && (st = st_tokens_heldout_path(heldout, args->out)) == STRATA_OK)
-        st = check_output(option, heldout, args);
+    for (uint32_t i = 1; i < (option != NULL ? 4u : 2u) && st == STRATA_OK; i++)
+        if ((st = strata_tokens_name(name, sizeof(name), args->out, i)) == STRATA_OK)
+            st = cli_output_check(i < 2 ? "--out" : option, name, args);
     return st;
 }
 
@@ -137,9 +96,9 @@ int cmd_tokens(const struct cli_args *args)
 
     if (st != STRATA_OK)
         return cli_fail(st);
-    if (strcmp(args->tokenizer, "byte") != 0 && args->heldout == 0 && args->train_bpe == 0)
-        st = cli_tokens_documents(args);
-    else if ((st = check_documents(args)) == STRATA_OK)
+    if (strcmp(args->tokenizer, "byte") == 0 || args->heldout > 0 || args->train_bpe > 0)
+        st = check_documents(args);
+    if (st == STRATA_OK)
         st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

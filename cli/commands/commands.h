@@ -25,8 +25,9 @@ int cmd_launch(const struct cli_args *args);
 /** The command of this name; 0: there is none. */
 enum cli_command cli_command_named(const char *name);
 
-/** tokens, where a tokenizer reads texts or rows as documents. */
-strata_status cli_tokens_documents(const struct cli_args *args);
+/** tokens: write them, while progress and documents are shown. */
+struct strata_tokens;
+strata_status cli_tokens_write(struct strata_tokens **tokens, const struct cli_args *args);
 
 /** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`. */
 int cli_fail(strata_status st);

@@ -48,6 +48,7 @@
 #include "strata/recipe.h"
 #include "strata/status.h"
 #include "strata/tokenizer.h"
+#include "strata/tokens.h"
 #include "strata/types.h"
 #include "strata/verify.h"
 

@@ -335,7 +335,7 @@ static void rows_of_a_pipe_are_not_held_out(void **state)
     scratch_close();
 }
 
-static void replace_rows(void *context, const struct st_shown_run *run)
+static void replace_rows(void *context, const struct strata_shown_run *run)
 {
     (void)run;
     scratch_put(context, "{\"messages\": []}\n");
@@ -374,7 +374,7 @@ struct shown {
     bool more;
 };
 
-static void note_shown(void *context, const struct st_shown_run *run)
+static void note_shown(void *context, const struct strata_shown_run *run)
 {
     struct shown *s = context;
 
@@ -513,7 +513,7 @@ static void bad_rows_are_left_out(void **state)
 }
 
 /* Ids, those that are trained in brackets. */
-static void note_ids(void *context, const struct st_shown_run *run)
+static void note_ids(void *context, const struct strata_shown_run *run)
 {
     char *out = context;
 

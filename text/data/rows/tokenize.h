@@ -3,22 +3,11 @@
 #define TEXT_DATA_ROWS_TOKENIZE_H
 
 #include "core/system/file.h"
+#include "strata/tokens.h"
 #include "text/data/dialog/dialog.h"
 #include "text/data/rows/row_columns.h"
 #include "text/data/token_meta.h"
 #include "text/data/token_writer.h"
-
-/* Some tokens of a document, all trained or none. */
-struct st_shown_run {
-    const char *place; /* where the document comes from, of its first run; else NULL */
-    uint64_t tokens;   /* of the document; of a file that is read in parts, of the first */
-    uint64_t begin;    /* of the document, in the token file */
-    const uint32_t *ids;
-    size_t count;
-    bool trained, heldout, more; /* more: the document goes on after those that are shown */
-    const char *text;            /* what the ids stand for */
-    size_t bytes;
-};
 
 struct st_tokenize_report {
     bool dialogs; /* conversations, and texts that complete a prompt: parts are trained; else texts */
@@ -74,7 +63,7 @@ struct st_tokenize_opts {
     bool overwrite;
     struct st_token_origin *origin; /* of a file that is kept; NULL: none */
     uint32_t show;                  /* documents shown */
-    void (*shown)(void *context, const struct st_shown_run *run);
+    void (*shown)(void *context, const struct strata_shown_run *run);
     void (*progress)(void *context, const struct st_tokenize_report *so_far); /* NULL: nobody asks */
     void *context;
 };

@@ -74,7 +74,7 @@ static strata_status check_rows(const struct st_tokenizing *j, const uint32_t *i
 static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
                           const char *place, bool more)
 {
-    struct st_shown_run run = {.place = place, .tokens = count, .more = more, .heldout = part == 1};
+    struct strata_shown_run run = {.place = place, .tokens = count, .more = more, .heldout = part == 1};
 
     if (j->shown >= j->opts->show)
         return STRATA_OK;
