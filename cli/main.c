@@ -2,7 +2,7 @@
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/options/args_table.h"
-#include "cli/options/teach.h"
+#include "cli/options/help_text.h"
 #include "cli/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,5 +1,5 @@
 /* recipes/llama_factory_table.c - the keys of LLaMA-Factory's YAML: its own, and those of transformers' Seq2SeqTrainingArguments
- * with what recipe_trainer_table.c has.
+ * with what trainer_table.c has.
  *
  * Source: src/llamafactory/hparams of LLaMA-Factory 0.9.6.  A key without a row is an error, so that a new one is not passed
  * over. */

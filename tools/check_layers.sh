@@ -26,7 +26,7 @@ BEGIN {
     allow["kernels"] = "strata/"
     allow["kernels/ops"] = "kernels/op_shapes.h strata/"
     allow["kernels/isa"] = "kernels/kernels.h kernels/ops/ops.h core/base/cpu.h strata/"
-    allow["kernels/update"] = allow["kernels/norm"] = allow["kernels/cast"] = "kernels/kernels.h kernels/isa/ strata/"
+    allow["kernels/update"] = allow["kernels/finish"] = allow["kernels/cast"] = "kernels/kernels.h kernels/isa/ strata/"
     allow["kernels/matmul"] = "kernels/op_shapes.h kernels/kernels.h core/base/cpu.h strata/"
     allow["kernels/cuda"] = "kernels/op_shapes.h kernels/kernels.h kernels/isa/scalar.h kernels/update/update_step.h strata/"
     allow["nvme/method"] = "core/ strata/"

@@ -3,7 +3,7 @@
 #define CLI_COMMANDS_TRAIN_INTERNAL_H
 
 #include "cli/commands/checkpoints.h"
-#include "cli/commands/lines.h"
+#include "cli/commands/metrics_lines.h"
 #include "cli/commands/monitor.h"
 #include "cli/commands/resubmitted.h"
 #include "cli/run.h"

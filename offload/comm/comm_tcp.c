@@ -2,7 +2,7 @@
  *
  * Two connections join ranks of different nodes: one for bytes, and one, control, where a rank says why it gives up, whatever the
  * other one is in the middle of; it is heard after the bytes that were sent before it.  Ranks of one node have control and two
- * rings in shared memory (comm_ring.h); who waits for a ring is woken by a byte on control, which the end of a process closes.
+ * rings in shared memory (comm_shared.h); who waits for a ring is woken by a byte on control, which the end of a process closes.
  * Each exchange sends every rank a header, also where no bytes follow: it holds the number and the name of the call and the bytes
  * that come, so that ranks that are not at the same call find out instead of waiting.
  *

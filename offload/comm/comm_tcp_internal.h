@@ -4,7 +4,7 @@
 
 #include "offload/comm/comm_frames.h"
 #include "offload/comm/comm_internal.h"
-#include "offload/comm/comm_ring.h"
+#include "offload/comm/comm_shared.h"
 #include "offload/comm/comm_socket.h"
 
 /* --- comm_meet.c: all ranks find each other --- */

@@ -204,7 +204,7 @@ struct st_row_range {
 };
 /* Those of a page of it that this rank adds gradients to, and, where it keeps shards, has. */
 struct st_row_range st_engine_own_rows(const struct st_engine *eng, uint32_t page);
-/* engine_step.c: did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the
+/* engine_scalars.c: did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the
  * device. */
 bool st_engine_finished_on_host(const struct st_program *program, uint32_t p);
 /* With several ranks: the first of a rank's norms of a group, and how many it has. */

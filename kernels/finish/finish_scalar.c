@@ -1,4 +1,4 @@
-/* kernels/norm/norm_scalar.c - rounding of a finished gradient with its sums of squares, the definition. */
+/* kernels/finish/finish_scalar.c - rounding of a finished gradient with its sums of squares, the definition. */
 #include "kernels/isa/isa.h"
 #include "kernels/isa/scalar.h"
 

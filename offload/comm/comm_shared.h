@@ -1,10 +1,10 @@
-/* offload/comm/comm_ring.h - bytes between two processes of one node, through memory that both see.
+/* offload/comm/comm_shared.h - bytes between two processes of one node, through memory that both see.
  *
  * A pair has one memory with a ring for each direction; it has no name, so that nothing is left when processes die.  One thread
- * of one process writes a ring, one of the other one reads it.  Who finds it full or empty says so by st_ring_wait() and is woken
+ * of one process writes a ring, one of the other one reads it.  Who finds it full or empty says so by st_ring_wait_room() and is woken
  * by other means: write and read tell when that is due. */
-#ifndef OFFLOAD_COMM_COMM_RING_H
-#define OFFLOAD_COMM_COMM_RING_H
+#ifndef OFFLOAD_COMM_COMM_SHARED_H
+#define OFFLOAD_COMM_COMM_SHARED_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

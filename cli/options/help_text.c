@@ -1,5 +1,5 @@
-/* cli/options/teach.c - help texts are written for a wide screen: filled again for a narrower one. */
-#include "cli/options/teach.h"
+/* cli/options/help_text.c - help texts are written for a wide screen: filled again for a narrower one. */
+#include "cli/options/help_text.h"
 #include "core/base/print.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
-/* cli/commands/lines.h - a run's JSON lines as they are written: to the file of --metrics and, with --json, to standard output.
+/* cli/commands/metrics_lines.h - a run's JSON lines as they are written: to the file of --metrics and, with --json, to standard output.
  *
  * The file grows from its header on, so that it can be watched.  Lines that cannot be written do not end the run: no more are
  * written there, with a warning at once, and the run ends with what ended them. */
-#ifndef CLI_COMMANDS_LINES_H
-#define CLI_COMMANDS_LINES_H
+#ifndef CLI_COMMANDS_METRICS_LINES_H
+#define CLI_COMMANDS_METRICS_LINES_H
 
 #include "cli/options/args.h"
 #include "core/json/json.h"

@@ -1,5 +1,5 @@
-/* lines.c - see lines.h. */
-#include "cli/commands/lines.h"
+/* cli/commands/metrics_lines.c - see metrics_lines.h. */
+#include "cli/commands/metrics_lines.h"
 
 #include "cli/options/output.h"
 #include "cli/report/metrics.h"

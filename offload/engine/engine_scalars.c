@@ -1,4 +1,4 @@
-/* engine_step.c - a step's scalars: norm, clip factor, loss scale, skip, and the coefficients of its update.
+/* engine_scalars.c - a step's scalars: norm, clip factor, loss scale, skip, and the coefficients of its update.
  *
  * A gated or serial update follows the step's end and uses the scalars found there. An update in backward runs before the end, so
  * its coefficients are computed when the step begins, and it cannot be skipped. */

@@ -1,6 +1,6 @@
-/* cli/options/teach.h - the text of a help, wrapped. */
-#ifndef CLI_OPTIONS_TEACH_H
-#define CLI_OPTIONS_TEACH_H
+/* cli/options/help_text.h - the text of a help, wrapped. */
+#ifndef CLI_OPTIONS_HELP_TEXT_H
+#define CLI_OPTIONS_HELP_TEXT_H
 
 #include <stddef.h>
 #include <stdio.h>

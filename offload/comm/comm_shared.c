@@ -1,9 +1,9 @@
-/* offload/comm/comm_ring.c - see comm_ring.h.
+/* offload/comm/comm_shared.c - see comm_shared.h.
  *
  * head and tail only grow.  The writer's store of head (release) pairs with the reader's load of it (acquire), and so do the
  * reader's of tail and the writer's load.  A waiter stores its flag, then looks again; the other one stores its index, then looks
  * at the flag; the fences between make one of the two see the other's store, so that no wake is lost. */
-#include "offload/comm/comm_ring.h"
+#include "offload/comm/comm_shared.h"
 
 #include "core/base/fault.h"
 

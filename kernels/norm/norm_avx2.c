@@ -1,4 +1,0 @@
-/* kernels/norm/norm_avx2.c - rounding of a finished gradient, eight elements at a time. */
-#include "kernels/isa/avx2.h"
-
-#include "kernels/norm/norm_vector.inc"

@@ -1,4 +1,0 @@
-/* kernels/norm/norm_avx512.c - rounding of a finished gradient, sixteen elements at a time. */
-#include "kernels/isa/avx512.h"
-
-#include "kernels/norm/norm_vector.inc"
