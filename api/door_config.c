@@ -299,11 +299,6 @@ strata_status strata_config_json(struct strata_config *config, const char **json
     return STRATA_OK;
 }
 
-const char *strata_config_save(const struct strata_config *config)
-{
-    return config != NULL ? config->values.save : "";
-}
-
 void strata_config_close(struct strata_config *config)
 {
     if (config == NULL)

@@ -28,8 +28,11 @@ static strata_status print(const struct cli_run *r)
 /* What the run would take over from the checkpoint that it goes on from. */
 static strata_status resume(struct cli_run *r, struct cli_checkpoints *checkpoints, const struct cli_args *args)
 {
-    strata_status st = cli_checkpoints_find(checkpoints, args, &r->ranks, strata_config_save(r->config));
+    struct strata_config_info says = STRATA_CONFIG_INFO_INIT;
+    strata_status st = strata_config_get_info(r->config, &says);
 
+    if (st == STRATA_OK)
+        st = cli_checkpoints_find(checkpoints, args, &r->ranks, says.save);
     if (st == STRATA_OK)
         st = cli_checkpoints_keep_step(checkpoints, r);
     r->saved_checkpoints = cli_checkpoints_kept(checkpoints);

@@ -147,9 +147,6 @@ STRATA_API const char *strata_config_problem(const struct strata_config *config,
  *  is missing, is none or cannot be written; STRATA_OK where nothing goes to NVMe.  Makes nothing. */
 STRATA_API strata_status strata_config_check_nvme(const struct strata_config *config);
 
-/** Where runs by the configuration save checkpoints (strata.save); "": nowhere.  Borrowed until it is closed. */
-STRATA_API const char *strata_config_save(const struct strata_config *config);
-
 /** Close; models that were opened with it keep what they need.  NULL is fine. */
 STRATA_API void strata_config_close(struct strata_config *config);
 
