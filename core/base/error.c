@@ -1,6 +1,7 @@
 /* core/base/error.c - the sentence behind the last failure, one per thread, and the texts of the statuses.
  *
- * Any thread; nothing is shared.  A sentence is one line, safe to print (core/base/text.h), and is cut at 1 KiB. */
+ * Any thread; nothing is shared.  A sentence is one line, safe to print (core/base/text.h), and is cut at 1 KiB.  The remedy is
+ * its end, so that there is one text; a remedy that a cut reaches is none. */
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/text.h"
@@ -12,9 +13,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define ERROR_BYTES 1024
+#define ERROR_BYTES     1024
+#define ERROR_KEY_BYTES 64
 
 static _Thread_local char error_text[ERROR_BYTES];
+static _Thread_local char error_key[ERROR_KEY_BYTES];
+static _Thread_local size_t error_remedy_bytes; /* at the end of error_text; 0: no remedy */
 
 struct status_row {
     strata_status status;
@@ -55,16 +59,44 @@ const char *strata_last_error(void)
     return error_text;
 }
 
+const char *strata_error_key(void)
+{
+    return error_key;
+}
+
+const char *strata_error_remedy(void)
+{
+    return error_text + strlen(error_text) - error_remedy_bytes;
+}
+
+/* Another failure has neither. */
+static void forget_remedy(void)
+{
+    error_key[0] = '\0';
+    error_remedy_bytes = 0;
+}
+
+/* A sentence that is raised again, also behind a prefix, is about the same key. */
+static bool ends_with_last(const char *text)
+{
+    const size_t length = strlen(text), last = strlen(error_text);
+
+    return last > 0 && last <= length && strcmp(text + length - last, error_text) == 0;
+}
+
 /* The arguments may point into error_text, so the new sentence is formatted into a buffer of its own. */
 __attribute__((format(printf, 2, 0))) static void error_format(const char *tail, const char *fmt, va_list args)
 {
-    char text[ERROR_BYTES];
+    char text[ERROR_BYTES], shown[ERROR_BYTES];
     int used = vsnprintf(text, sizeof(text), fmt, args);
     size_t length = used < 0 ? 0 : (size_t)used < sizeof(text) ? (size_t)used : sizeof(text) - 1;
 
     if (tail != NULL)
         snprintf(text + length, sizeof(text) - length, ": %s", tail);
-    st_text_escape(error_text, sizeof(error_text), text);
+    st_text_escape(shown, sizeof(shown), text);
+    if (!ends_with_last(shown))
+        forget_remedy();
+    memcpy(error_text, shown, sizeof(shown));
 }
 
 strata_status st_error(strata_status st, const char *fmt, ...)
@@ -75,6 +107,30 @@ strata_status st_error(strata_status st, const char *fmt, ...)
     error_format(NULL, fmt, args);
     va_end(args);
     return st;
+}
+
+strata_status st_error_key(strata_status st, const char *key)
+{
+    snprintf(error_key, sizeof(error_key), "%s", key);
+    return st;
+}
+
+strata_status st_error_remedy(strata_status st, const char *key, const char *fmt, ...)
+{
+    const size_t cause = strlen(error_text);
+    char text[ERROR_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    error_remedy_bytes = 0;
+    if (cause + strlen(text) + 2 < ERROR_BYTES) {
+        snprintf(error_text + cause, ERROR_BYTES - cause, ": ");
+        st_text_escape(error_text + cause + 2, ERROR_BYTES - cause - 2, text);
+        error_remedy_bytes = strlen(error_text) - cause - 2;
+    }
+    return st_error_key(st, key);
 }
 
 static strata_status status_of_errno(int err)
@@ -156,6 +212,7 @@ strata_status st_error_prefix(strata_status st, const char *fmt, ...)
 void st_error_clear(void)
 {
     error_text[0] = '\0';
+    forget_remedy();
 }
 
 strata_status st_error_missing(const char *function, const char *what)

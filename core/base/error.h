@@ -1,10 +1,14 @@
 /* core/base/error.h - how a failure is reported inside the library.
  *
- *     return st_error(STRATA_E_NOMEM, "arena: %s needed, %s free: lower --host-memory", a, b);
+ *     return st_error_remedy(st_error(STRATA_E_NOMEM, "arena: %s needed, %s free", a, b),
+ *                            "strata.host_memory", "lower strata.host_memory");
+ *
+ * Sentences name keys of the configuration and members of public structs of options (machine.device is
+ * strata_machine_opts.device), never a program's options: a program prints its own beside them.
  *
  * The sentence is kept per thread.  A thread that fails on behalf of another hands over a copy of strata_last_error(), and the
- * other thread raises it again with st_error(st, "%s", copy).  Our own bugs are asserts (kept in release builds), not
- * statuses. */
+ * other thread raises it again with st_error(st, "%s", copy), without its key; so does a thread for itself, and keeps the key.
+ * Our own bugs are asserts (kept in release builds), not statuses. */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
@@ -16,7 +20,13 @@
 /** Record a sentence for this thread and return `st`. */
 strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/** The same for an errno value: maps it to a status and appends ": " and strerror.
+/** Add the key that the failure is about ("strata.save"), at most 63 bytes; returns `st` unchanged. */
+strata_status st_error_key(strata_status st, const char *key);
+
+/** Add a remedy to the sentence, "cause: remedy", and its key; returns `st` unchanged.  A remedy without room is left out. */
+strata_status st_error_remedy(strata_status st, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/** st_error() for an errno value: maps it to a status and appends ": " and strerror.
  *  ENOSPC, EDQUOT, EFBIG: E_NOSPC.  ENOMEM: E_NOMEM.  ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG:
  *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
 strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

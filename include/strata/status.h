@@ -1,7 +1,8 @@
 /* strata/status.h - the result codes of all calls, and the sentence that explains the last error.
  *
  * A call returns STRATA_OK (0) or a negative status.  Outputs are written only on success.
- * strata_last_error() is this thread's sentence: file, value, limit and remedy. */
+ * strata_last_error() is this thread's sentence: file, value, limit and remedy.  strata_error_key() and strata_error_remedy() are
+ * parts of it, for programs that name their own arguments. */
 #ifndef STRATA_STATUS_H
 #define STRATA_STATUS_H
 
@@ -63,6 +64,13 @@ STRATA_API int strata_status_exit_code(strata_status st);
 
 /** This thread's last error sentence.  Never NULL, "" if none; borrowed until the next failure. */
 STRATA_API const char *strata_last_error(void);
+
+/** What that error is about: a key of the configuration ("strata.host_memory"), or a member of a public struct of options
+ *  ("machine.device" is strata_machine_opts.device).  Never NULL, "" if not known; borrowed until the next failure. */
+STRATA_API const char *strata_error_key(void);
+
+/** What would help: the end of strata_last_error() behind "cause: ".  Never NULL, "" if it has none; borrowed likewise. */
+STRATA_API const char *strata_error_remedy(void);
 
 #ifdef __cplusplus
 }

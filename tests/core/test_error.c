@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -27,6 +28,60 @@ static void test_prefix_goes_in_front(void **state)
     assert_int_equal(st_error(STRATA_E_IO, "read failed"), STRATA_E_IO);
     assert_int_equal(st_error_prefix(STRATA_E_TRUNC, "layer %d", 3), STRATA_E_TRUNC);
     assert_string_equal(strata_last_error(), "layer 3: read failed");
+}
+
+static void test_remedy_is_the_end_of_the_sentence(void **state)
+{
+    char kept[1024];
+
+    (void)state;
+    assert_int_equal(st_error_remedy(st_error(STRATA_E_NOMEM, "arena: %d short", 17), "strata.host_memory", "lower %s\x1b",
+                                     "strata.host_memory"),
+                     STRATA_E_NOMEM);
+    assert_string_equal(strata_last_error(), "arena: 17 short: lower strata.host_memory\\x1b");
+    assert_string_equal(strata_error_remedy(), "lower strata.host_memory\\x1b");
+    assert_string_equal(strata_error_key(), "strata.host_memory");
+    assert_int_equal(st_error_prefix(STRATA_E_NOMEM, "worker 3"), STRATA_E_NOMEM);
+    assert_string_equal(strata_last_error(), "worker 3: arena: 17 short: lower strata.host_memory\\x1b");
+    assert_string_equal(strata_error_remedy(), "lower strata.host_memory\\x1b");
+    assert_string_equal(strata_error_key(), "strata.host_memory");
+    snprintf(kept, sizeof(kept), "%s", strata_last_error());
+    assert_int_equal(st_error(STRATA_E_IO, "%s", kept), STRATA_E_IO); /* after what had to be closed */
+    assert_string_equal(strata_error_key(), "strata.host_memory");
+    assert_string_equal(strata_error_remedy(), "lower strata.host_memory\\x1b");
+}
+
+static void test_next_error_has_neither_key_nor_remedy(void **state)
+{
+    (void)state;
+    assert_int_equal(st_error_remedy(st_error(STRATA_E_IO, "cause"), "a.key", "remedy"), STRATA_E_IO);
+    assert_int_equal(st_error(STRATA_E_IO, "another"), STRATA_E_IO);
+    assert_string_equal(strata_error_key(), "");
+    assert_string_equal(strata_error_remedy(), "");
+    assert_int_equal(st_error_key(st_error_errno(EIO, "strata.save x"), "strata.save"), STRATA_E_IO);
+    assert_string_equal(strata_error_key(), "strata.save");
+    assert_string_equal(strata_error_remedy(), "");
+    st_error_clear();
+    assert_string_equal(strata_error_key(), "");
+}
+
+static void test_remedy_without_room_is_left_out(void **state)
+{
+    char text[1023 - 8 + 1], key[100];
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    memset(key, 'k', sizeof(key) - 1);
+    key[sizeof(key) - 1] = '\0';
+    assert_int_equal(st_error_remedy(st_error(STRATA_E_IO, "%s", text), key, "remedy"), STRATA_E_IO);
+    assert_string_equal(strata_error_remedy(), "remedy");
+    assert_int_equal(strlen(strata_error_key()), 63);
+    assert_int_equal(st_error_prefix(STRATA_E_IO, "prefix"), STRATA_E_IO);
+    assert_string_equal(strata_error_remedy(), "");
+    assert_int_equal(st_error_remedy(st_error(STRATA_E_IO, "%s", text), "key", "longer than it"), STRATA_E_IO);
+    assert_string_equal(strata_last_error(), text);
+    assert_string_equal(strata_error_remedy(), "");
 }
 
 static void test_sentence_may_quote_the_last_one(void **state)
@@ -106,6 +161,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentence_is_kept_and_status_returned),
         cmocka_unit_test(test_prefix_goes_in_front),
+        cmocka_unit_test(test_remedy_is_the_end_of_the_sentence),
+        cmocka_unit_test(test_next_error_has_neither_key_nor_remedy),
+        cmocka_unit_test(test_remedy_without_room_is_left_out),
         cmocka_unit_test(test_sentence_may_quote_the_last_one),
         cmocka_unit_test(test_long_sentences_are_cut),
         cmocka_unit_test(test_errno_is_mapped),
