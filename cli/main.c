@@ -3,6 +3,7 @@
 #include "cli/commands/commands.h"
 #include "cli/options/args_table.h"
 #include "cli/options/help_text.h"
+#include "cli/options/told.h"
 #include "cli/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -294,9 +295,11 @@ static const struct command commands[] = {
 int cli_fail(strata_status st)
 {
     const char *sentence = strata_last_error();
+    char prefix[64];
 
     fflush(stdout);
-    st_wrap_print(stderr, "strata: %serror: %s\n", cli_ranks_prefix(), *sentence != '\0' ? sentence : strata_status_text(st));
+    snprintf(prefix, sizeof(prefix), "%serror: ", cli_ranks_prefix());
+    cli_told_print(stderr, prefix, *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 
@@ -483,6 +486,8 @@ int main(int argc, char **argv)
     strata_status st;
 
     open_closed_files();
+    st_log_configure(cli_told_log, NULL, ST_LOG_INFO);
+    st_print_keys_by(cli_told);
     st_ulimit_spare();
     if ((st = st_ulimit_check_stack()) == STRATA_OK)
         st = cli_signals_start();

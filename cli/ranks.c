@@ -1,6 +1,7 @@
 /* cli/ranks.c - see cli/ranks.h. */
 #include "cli/ranks.h"
 #include "cli/cli_signals.h"
+#include "cli/options/told.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -29,8 +30,11 @@ const char *cli_ranks_prefix(void)
 /* Notices are said by rank 0, and would be the same here. */
 static void log_rank(void *ctx, enum st_log_level level, const char *line)
 {
+    char words[64];
+
     (void)ctx;
-    st_wrap_print(stderr, "strata: %s%s%s\n", prefix, st_log_word(level), line);
+    snprintf(words, sizeof(words), "%s%s", prefix, st_log_word(level));
+    cli_told_print(stderr, words, line);
 }
 
 static void speak_as(uint32_t rank)
@@ -159,9 +163,12 @@ strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *
 
 void cli_ranks_print(const struct cli_ranks *r, FILE *file)
 {
-    if (r->info.ranks > 1)
-        st_wrap_print(file, "%u ranks (%s), %u on this machine, by %s\n", r->info.ranks, r->info.source, r->info.local_ranks,
-                      r->info.kind);
+    char source[256];
+
+    if (r->info.ranks <= 1)
+        return;
+    cli_told(source, sizeof(source), r->info.source);
+    st_wrap_print(file, "%u ranks (%s), %u on this machine, by %s\n", r->info.ranks, source, r->info.local_ranks, r->info.kind);
 }
 
 void cli_ranks_note_alone(const struct cli_ranks *r)

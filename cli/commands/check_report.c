@@ -1,5 +1,6 @@
 /* cli/commands/check_report.c - see check_report.h. */
 #include "cli/commands/check_report.h"
+#include "cli/options/told.h"
 #include "core/base/print.h"
 #include "core/base/wrap.h"
 #include "core/json/json.h"
@@ -72,8 +73,10 @@ static int path_width(const struct cli_check *c)
 /* A line for a key, or two if the table is wider than the terminal. */
 static void print_row(FILE *file, const struct strata_config_row *row, int width, bool narrow)
 {
-    const char *reason = row->reason != NULL ? row->reason : "", *before = row->reason != NULL ? ": " : "";
+    const char *before = row->reason != NULL ? ": " : "";
+    char reason[CLI_TOLD_BYTES];
 
+    cli_told(reason, sizeof(reason), row->reason != NULL ? row->reason : "");
     if (narrow)
         st_print(file, "%s = %s\n    %s, %s%s%s\n", row->path, row->value, row->origin, row->verdict, before, reason);
     else
@@ -179,6 +182,7 @@ void cli_check_print_verdict(const struct cli_check *c)
 {
     FILE *const file = st_wrap_open(stdout);
     uint32_t counts[GROUP_COUNT];
+    char refusal[CLI_TOLD_BYTES];
 
     count_keys(counts, c);
     st_print(file, "\nverdict: %u %s honoured, %u without effect, %u not looked at", counts[GROUP_HONOURED],
@@ -186,18 +190,28 @@ void cli_check_print_verdict(const struct cli_check *c)
     for (uint32_t i = 0; i < c->unseen_count; i++)
         st_print(file, "%s%s", i == 0 ? " (" : ", ", c->unseen[i]);
     st_print(file, "%s; ", c->unseen_count > 0 ? ")" : "");
+    cli_told(refusal, sizeof(refusal), c->refusal != NULL ? c->refusal : "");
     if (c->refusal == NULL) {
         st_print(file, "training would start");
         print_needed(file, c);
     } else if (c->others > 0) {
-        st_print(file, "training would be refused because %s (and %u more)\n", c->refusal, c->others);
+        st_print(file, "training would be refused because %s (and %u more)\n", refusal, c->others);
     } else {
-        st_print(file, "training would be refused because %s\n", c->refusal);
+        st_print(file, "training would be refused because %s\n", refusal);
     }
     st_wrap_close(file, stdout);
 }
 
 /* --- JSON --- */
+
+static void put_told(struct st_json_writer *w, const char *name, const char *sentence)
+{
+    char told[CLI_TOLD_BYTES];
+
+    if (sentence != NULL)
+        cli_told(told, sizeof(told), sentence);
+    st_json_put_string(w, name, sentence != NULL ? told : NULL);
+}
 
 static void put_row(struct st_json_writer *w, const struct strata_config_row *row)
 {
@@ -207,7 +221,7 @@ static void put_row(struct st_json_writer *w, const struct strata_config_row *ro
     st_json_put_string(w, "origin", row->origin);
     st_json_put_string(w, "verdict", row->verdict);
     st_json_put_string(w, "effect", row->effect);
-    st_json_put_string(w, "reason", row->reason);
+    put_told(w, "reason", row->reason);
     st_json_object_close(w);
 }
 
@@ -233,7 +247,7 @@ static void put_verdict(struct st_json_writer *w, const struct cli_check *c)
     count_keys(counts, c);
     st_json_object_open(w, "verdict");
     st_json_put_bool(w, "starts", c->refusal == NULL);
-    st_json_put_string(w, "reason", c->refusal);
+    put_told(w, "reason", c->refusal);
     st_json_put_u64(w, "honoured", counts[GROUP_HONOURED]);
     st_json_put_u64(w, "without_effect", without_effect(counts));
     st_json_put_u64(w, "rejected", counts[GROUP_REJECTED]);
@@ -270,7 +284,7 @@ void cli_check_print_json(const struct cli_check *c)
     st_json_array_close(&w);
     st_json_array_open(&w, "problems");
     for (uint32_t i = 0; strata_config_problem(c->config, i) != NULL; i++)
-        st_json_put_string(&w, NULL, strata_config_problem(c->config, i));
+        put_told(&w, NULL, strata_config_problem(c->config, i));
     st_json_array_close(&w);
     if (c->recipe != NULL)
         put_options(&w, c->recipe);

@@ -2,6 +2,7 @@
  * a run would take it. */
 #include "cli/commands/check_parts.h"
 #include "cli/commands/commands.h"
+#include "cli/options/told.h"
 #include "cli/ranks.h"
 #include "core/base/error.h"
 #include "core/base/wrap.h"
@@ -13,6 +14,8 @@
 /* Prints all problems, or the one error of a file that could not be read at all. */
 static void print_problems(const struct strata_config *config, strata_status st, const char *file)
 {
+    char told[CLI_TOLD_BYTES];
+
     fflush(stdout);
     if (strata_config_problem(config, 0) == NULL)
         (void)cli_fail(st);
@@ -22,7 +25,8 @@ static void print_problems(const struct strata_config *config, strata_status st,
         const bool named =
             file == NULL || (strncmp(problem, file, length) == 0 && problem[length] == ':'); /* as the parser's sentences do */
 
-        st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
+        cli_told(told, sizeof(told), problem);
+        st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", told);
     }
     fflush(stderr);
 }

@@ -4,6 +4,7 @@
 #include "cli/cli_signals.h"
 #include "cli/commands/rank_lines.h"
 #include "cli/commands/rank_output.h"
+#include "cli/options/told.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -417,7 +418,7 @@ static void close_launch(struct launch *l)
     for (uint32_t i = 0; l->outputs != NULL && i < l->of->ranks; i++)
         for (uint32_t k = 0; k < STREAMS; k++)
             cli_rank_lines_close(&l->ranks[i].lines[k]);
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    st_log_configure(cli_told_log, NULL, ST_LOG_INFO);
     for (uint32_t k = 0; l->outputs != NULL && k < STREAMS; k++)
         cli_rank_output_close(&l->outputs[k]);
     for (int i = 0; i < 2; i++)

@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
+#include "cli/options/told.h"
 #include "cli/report/question_print.h"
 #include "cli/run.h"
 #include "core/base/error.h"
@@ -296,7 +297,7 @@ static bool adapters_fit(const struct st_answer *answer)
 static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
 {
     if (strcmp(what, ST_QUESTION_COMPARES) == 0 && done == 0)
-        st_log_configure(NULL, NULL, ST_LOG_WARN);
+        st_log_configure(cli_told_log, NULL, ST_LOG_WARN);
     return cli_progress_watch(ctx, what, done, total);
 }
 

@@ -68,8 +68,8 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
     if (o->kind == VALUE_FLAG) {
         if (value != NULL)
             return st_error(STRATA_E_INVAL, "--%s takes no value", name);
-        if (o->path != NULL)
-            return cli_override_push(args, o->path, "true");
+        if (o->offset == NO_OFFSET)
+            return cli_override_push(args, o->key, "true");
         *(bool *)((char *)args + o->offset) = true;
         return STRATA_OK;
     }

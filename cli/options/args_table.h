@@ -33,13 +33,13 @@ enum value_kind {
     VALUE_ELSEWHERE /* an option of other programs: `value` says what does it here */
 };
 
-/* A number or a word goes to a field (offset), or to the config (path). */
+/* A number or a word goes to a field (offset), or without one to the config (key). */
 struct cli_option {
     const char *names[CLI_NAMES_MAX]; /* without the dashes; NULL: `help` is the heading of those that follow */
     uint32_t commands;
     enum value_kind kind;
     size_t offset;
-    const char *path;
+    const char *key; /* what sentences of the library call it: a key of the configuration, or members of its options, by blanks */
     double least, most;
     const char *value; /* name of the value in help */
     const char *help;  /* NULL: hidden */
@@ -47,6 +47,10 @@ struct cli_option {
 
 /** Find the option of this name that the command takes; NULL: none. */
 const struct cli_option *cli_option_find(enum cli_command command, const char *name);
+/** Find the first option of a key that `text` begins with.  @param length  out: bytes of the key */
+const struct cli_option *cli_option_of_key(const char *text, size_t *length);
+/** Whether its key is one of the configuration, which people may write, too. */
+bool cli_option_is_key(const struct cli_option *o);
 /** E_INVAL, with the nearest name that the command takes. */
 strata_status cli_option_unknown(enum cli_command command, const char *name);
 

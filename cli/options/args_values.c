@@ -88,8 +88,8 @@ static strata_status number_take(struct cli_args *args, const struct cli_option 
         return STRATA_OK;
     if ((st = number_check(o, text, whole, &value)) != STRATA_OK)
         return st;
-    if (o->path != NULL)
-        return cli_override_push(args, o->path, text);
+    if (o->offset == NO_OFFSET)
+        return cli_override_push(args, o->key, text);
     if (whole)
         *(uint64_t *)(void *)((char *)args + o->offset) = (uint64_t)value;
     else
@@ -147,8 +147,8 @@ static strata_status size_take(struct cli_args *args, const struct cli_option *o
 
     if (st != STRATA_OK)
         return st;
-    if (o->path != NULL)
-        return cli_override_push(args, o->path, text);
+    if (o->offset == NO_OFFSET)
+        return cli_override_push(args, o->key, text);
     *(uint64_t *)(void *)((char *)args + o->offset) = bytes;
     return STRATA_OK;
 }
@@ -193,8 +193,8 @@ strata_status cli_value_take(struct cli_args *args, const struct cli_option *o, 
         return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], o->value);
     switch (o->kind) {
     case VALUE_TEXT:
-        if (o->path != NULL)
-            return cli_name_push(args, o->path, text);
+        if (o->offset == NO_OFFSET)
+            return cli_name_push(args, o->key, text);
         *(const char **)(void *)at = text;
         return STRATA_OK;
     case VALUE_ONCE:

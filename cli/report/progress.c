@@ -5,6 +5,7 @@
 #include "cli/report/progress.h"
 #include "advise/plan_report.h"
 #include "cli/cli_signals.h"
+#include "cli/options/told.h"
 #include "cli/report/bound_by.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
@@ -52,10 +53,8 @@ void cli_progress_close_line(struct cli_progress *p)
 
 static void log_line(void *ctx, enum st_log_level level, const char *line)
 {
-    static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
-
     cli_progress_close_line(ctx);
-    st_wrap_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    cli_told_log(NULL, level, line);
 }
 
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every)
@@ -74,7 +73,7 @@ void cli_progress_fini(struct cli_progress *p)
     if (p->file != NULL)
         cli_progress_close_line(p);
     if (p->terminal)
-        st_log_configure(NULL, NULL, ST_LOG_INFO);
+        st_log_configure(cli_told_log, NULL, ST_LOG_INFO);
 }
 
 /* --- pieces of the line --- */

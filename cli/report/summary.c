@@ -132,7 +132,7 @@ static void print_pressure(FILE *file, const struct cli_medians *m, const struct
 {
     st_print_text(file, "  pressure      ");
     if (run->pressed) {
-        st_print_text(file, run->sentence);
+        st_print_keyed(file, "%s", run->sentence);
     } else if (run->moved.major_faults == ST_PRESSURE_UNKNOWN && run->moved.some_us == ST_PRESSURE_UNKNOWN) {
         st_print_text(file, "unknown: the system does not report it");
     } else {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define WIDTH_DEFAULT 80u
+#define KEYED_BYTES   2048 /* of a sentence that names keys */
 #define PRINT_BYTES   2048  /* longer texts are formatted on the heap; no line of a running step is that long */
 #define SHOWN_BYTES   4096u /* of one write: as much as a pipe takes atomically beside other writers */
 
@@ -129,6 +130,26 @@ int st_print(FILE *file, const char *fmt, ...)
     written = st_vprint(file, fmt, args);
     va_end(args);
     return written;
+}
+
+static st_print_tell_fn *tell_keys;
+
+void st_print_keys_by(st_print_tell_fn *tell)
+{
+    tell_keys = tell;
+}
+
+void st_print_keyed(FILE *file, const char *fmt, ...)
+{
+    char text[KEYED_BYTES], told[KEYED_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (tell_keys != NULL)
+        tell_keys(told, sizeof(told), text);
+    st_print_text(file, tell_keys != NULL ? told : text);
 }
 
 /* --- text in pieces --- */

@@ -14,6 +14,12 @@
  *  @return characters printed */
 int st_print(FILE *file, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/** st_print for a sentence that names keys (core/base/error.h): a program may have it told in its own words, which it sets once
+ * at its start.  Newlines and tabs of arguments stay, too. */
+void st_print_keyed(FILE *file, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+typedef void st_print_tell_fn(char *out, size_t bytes, const char *sentence);
+void st_print_keys_by(st_print_tell_fn *tell);
+
 /** The same with a va_list, for functions that take a format themselves. */
 int st_vprint(FILE *file, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
 
