@@ -119,8 +119,9 @@ static strata_status batch_check(const struct st_model_config *c, const struct s
         return st_error(STRATA_E_INVAL, "model %s: micro-batch %u, sequence length %u, accumulation %u: none may be 0", c->name,
                         b->micro_batch, b->seq, b->grad_accum);
     if (b->seq > c->context)
-        return st_error(STRATA_E_INVAL, "sequence length %u is over the context of model %s, %u%s: lower --seq-len", b->seq,
-                        c->name, c->context, st_model_context_key(c));
+        return st_error_remedy(st_error(STRATA_E_INVAL, "sequence length %u is over the context of model %s, %u%s", b->seq,
+                                        c->name, c->context, st_model_context_key(c)),
+                               "model.seq_len", "lower model.seq_len");
     if ((uint64_t)b->micro_batch * b->seq > ROWS_MAX)
         return st_error(STRATA_E_INVAL, "a micro-batch of %u x %u tokens is over %u: lower it and raise the accumulation",
                         b->micro_batch, b->seq, ROWS_MAX);

@@ -137,10 +137,12 @@ static strata_status unknown_preset(const char *name)
         if (length < sizeof(list))
             length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
-    return st_error(STRATA_E_INVAL,
-                    "no model preset \"%s\" (nearest: %s); known presets are %s. Name a Hugging Face model by its directory; "
-                    "nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then say --model DIR",
-                    name, presets[nearest].name, list, name);
+    return st_error_remedy(
+        st_error(STRATA_E_INVAL,
+                 "no model preset \"%s\" (nearest: %s); known presets are %s. Name a Hugging Face model by its directory; "
+                 "nothing is downloaded",
+                 name, presets[nearest].name, list),
+        "model.model", "fetch it with \"hf download %s --local-dir DIR\", then say model.model DIR", name);
 }
 
 static struct st_model_config config_of(const struct preset *p)

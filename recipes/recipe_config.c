@@ -28,7 +28,9 @@ static void tell(const void *of, struct st_config_source *src)
 
 static struct st_config_other other_of(const struct strata_recipe *recipe)
 {
-    return (struct st_config_other){.path = st_recipe_path(recipe),
+    return (struct st_config_other){.has_length = st_recipe_value_of(recipe, "--max-steps") != NULL ||
+                                                  st_recipe_value_of(recipe, "--epochs") != NULL,
+                                    .path = st_recipe_path(recipe),
                                     .values = recipe->values.items,
                                     .count = recipe->values.count,
                                     .of = recipe,

@@ -40,7 +40,9 @@ static strata_status check_target(const char *path, bool overwrite)
                    ? STRATA_OK
                    : st_error_errno(errno, "%s: cannot be created", path);
     if (S_ISREG(info.st_mode))
-        return overwrite ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: exists already: --overwrite replaces it", path);
+        return overwrite ? STRATA_OK
+                         : st_error_remedy(st_error(STRATA_E_INPUT, "%s: exists already", path), "export.overwrite",
+                                           "export.overwrite replaces it");
     if (S_ISLNK(info.st_mode))
         return st_error(STRATA_E_INPUT, "%s: is a link, and strata does not write through links: name another file", path);
     return st_error(STRATA_E_INPUT, "%s: is %s, not a file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");

@@ -121,7 +121,7 @@ static strata_status read_number(uint32_t *out, const char *const *variables, co
 /* Says of a rank and a number of ranks where they come from. */
 struct claim {
     uint32_t rank, ranks, local_rank, local_ranks;
-    const char *rank_name, *ranks_name; /* "--rank", "RANK" */
+    const char *rank_name, *ranks_name; /* "comm.rank", "RANK" */
 };
 
 static strata_status check_claim(const struct claim *c)
@@ -274,7 +274,7 @@ static strata_status find_address(struct st_launch *l, const char *const *variab
 
 /* --- all sources --- */
 
-static const char options_name[] = "--rank and --world-size";
+static const char options_name[] = "comm.rank and comm.ranks";
 
 bool st_launch_by_hand(const char *source)
 {
@@ -337,7 +337,7 @@ static strata_status ask(struct st_launch *l, struct claim *first, uint32_t s, c
 
 strata_status st_launch_find(struct st_launch *launch, const char *const *variables)
 {
-    struct claim first = {.rank = launch->rank, .ranks = launch->ranks, .rank_name = "--rank", .ranks_name = "--world-size"};
+    struct claim first = {.rank = launch->rank, .ranks = launch->ranks, .rank_name = "comm.rank", .ranks_name = "comm.ranks"};
     struct st_launch l = *launch;
     strata_status st = STRATA_OK;
 

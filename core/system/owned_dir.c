@@ -25,27 +25,28 @@
 #define MARK_MOST    64u
 #define CREATE_TRIES 64u /* a sweep may remove a new directory before it is locked; each try loses to one sweep at most */
 
-strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *option)
+strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *key)
 {
     char reason[ST_ERRNO_BYTES];
     const char *text = st_errno_text(err, reason);
 
     switch (err) {
     case ENOENT:
-        return st_error(STRATA_E_INPUT, "%s: there is no such directory: mkdir -p %s makes it, or name another with %s", path,
-                        path, option);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: there is no such directory", path), key,
+                               "mkdir -p %s makes it, or name another with %s", path, key);
     case ENOTDIR:
-        return st_error(STRATA_E_INPUT, "%s is not a directory: %s takes a directory", path, option);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s is not a directory", path), key, "%s takes a directory", key);
     case ENOSPC:
     case EDQUOT:
-        return st_error(STRATA_E_NOSPC, "%s %s: %s: free space there, or name another directory with %s", what, path, text,
-                        option);
+        return st_error_remedy(st_error(STRATA_E_NOSPC, "%s %s: %s", what, path, text), key,
+                               "free space there, or name another directory with %s", key);
     case ENOMEM:
         return st_error(STRATA_E_NOMEM, "%s %s: %s", what, path, text);
     case EMFILE:
         return st_error(STRATA_E_IO, "%s %s: %s: raise it", what, path, text);
     default:
-        return st_error(STRATA_E_IO, "%s %s: %s: name a directory that can be written with %s", what, path, text, option);
+        return st_error_remedy(st_error(STRATA_E_IO, "%s %s: %s", what, path, text), key,
+                               "name a directory that can be written with %s", key);
     }
 }
 
@@ -222,10 +223,10 @@ strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_
     *d = ST_OWNED_DIR_NONE;
     d->kind = kind;
     if (st_fault_refuses("owned.realpath") || realpath(parent, absolute) == NULL)
-        return st_owned_dir_error(errno, "cannot use", parent, kind->option);
+        return st_owned_dir_error(errno, "cannot use", parent, kind->key);
     rc = open_at(AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY);
     if (rc < 0)
-        return st_owned_dir_error(-rc, "cannot open", absolute, kind->option);
+        return st_owned_dir_error(-rc, "cannot open", absolute, kind->key);
     d->parent_fd = rc;
     rc = -EEXIST;
     for (uint32_t i = 0; i < CREATE_TRIES && (rc == -EEXIST || rc == -ENOENT || rc == -EWOULDBLOCK); i++) {
@@ -234,7 +235,7 @@ strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_
     }
     if (rc == 0)
         return STRATA_OK;
-    st = st_owned_dir_error(-rc, what, d->made ? d->path : absolute, kind->option);
+    st = st_owned_dir_error(-rc, what, d->made ? d->path : absolute, kind->key);
     st_owned_dir_remove(d);
     return st;
 }

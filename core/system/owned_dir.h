@@ -20,7 +20,7 @@ struct st_owned_dir_kind {
     const char *prefix;                          /* of the name */
     const char *mark;                            /* first bytes of `lock`: "strata save lock 1\n" */
     mode_t mode;                                 /* 0755: other users may see whether the owner lives; 0700: they may not */
-    const char *option;                          /* that names the parent, for remedies: "--save" */
+    const char *key;                             /* that names the parent, for remedies: "strata.save" */
     bool (*clear)(int dir_fd, const char *path); /* removes all but `lock`; false, after a warning: something stays */
 };
 
@@ -45,9 +45,9 @@ void st_owned_dir_close(struct st_owned_dir *d);
 /** Both. */
 void st_owned_dir_remove(struct st_owned_dir *d);
 
-/** What is wrong with a directory that an option names: E_INPUT, E_NOSPC, E_NOMEM, else E_IO, with the remedy.
+/** What is wrong with a directory that a key names: E_INPUT, E_NOSPC, E_NOMEM, else E_IO, with the remedy.
  *  @param what  "cannot lock" */
-strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *option);
+strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *key);
 
 enum st_owned_dir_state {
     ST_OWNED_DIR_FOREIGN, /* not ours, or it cannot be told */

@@ -262,7 +262,7 @@ static void put_sentence(struct st_pressure_verdict *v)
     if (some(moved->group_limit_hits))
         put(&t, "its control group met a limit %s times", count_text(number, moved->group_limit_hits));
     t.before = ": ";
-    put(&t, "lower --host-memory%s", some(moved->group_limit_hits) ? ", or raise the group's limit" : "");
+    put(&t, "lower strata.host_memory%s", some(moved->group_limit_hits) ? ", or raise the group's limit" : "");
 }
 
 void st_pressure_between(const struct st_pressure_sample *before, const struct st_pressure_sample *after, double seconds,

@@ -162,7 +162,8 @@ static strata_status start_threads(struct st_workers *w)
         worker->pool = w;
         worker->index = i;
         if ((st = st_thread_start(&worker->thread, "strata-worker", worker_main, worker)) != STRATA_OK)
-            return st_error_prefix(st, "worker %u of %u (--threads lowers their number)", i, w->count - 1);
+            return st_error_key(st_error_prefix(st, "worker %u of %u (strata.threads lowers their number)", i, w->count - 1),
+                                "strata.threads");
         w->thread_count++;
     }
     return STRATA_OK;

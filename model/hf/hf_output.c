@@ -52,7 +52,8 @@ static strata_status check_shards(const char *dir)
         return errno == ENOENT ? STRATA_OK : st_error_errno(errno, "%s", dir);
     while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
         if (is_shard(entry->d_name))
-            st = st_error(STRATA_E_INPUT, "%s/%s: exists already: --overwrite replaces the model", dir, entry->d_name);
+            st = st_error_remedy(st_error(STRATA_E_INPUT, "%s/%s: exists already", dir, entry->d_name), "export.overwrite",
+                                 "export.overwrite replaces the model");
     if (st == STRATA_OK && errno != 0)
         st = st_error_errno(errno, "%s: its entries cannot be read", dir);
     closedir(entries);
@@ -133,7 +134,7 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path)
         return STRATA_OK;
     if ((st = st_path_dir(parent, path)) != STRATA_OK || !st_file_is_same(parent, dir))
         return st;
-    return st_error(STRATA_E_INPUT, "%s: the model in --out %s uses this name itself: name another file", path, dir);
+    return st_error(STRATA_E_INPUT, "%s: the model in %s uses this name itself: name another file", path, dir);
 }
 
 /* --- small files --- */

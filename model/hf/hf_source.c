@@ -228,10 +228,9 @@ static strata_status compare(const struct side_file *f, const char *path, unsign
 
 static strata_status refuse_tokenizer(const char *path)
 {
-    return st_error(STRATA_E_INPUT,
-                    "%s: is of another tokenizer than the model's, and would be read with it: take it away, or --overwrite "
-                    "replaces it",
-                    path);
+    return st_error_remedy(
+        st_error(STRATA_E_INPUT, "%s: is of another tokenizer than the model's, and would be read with it", path),
+        "export.overwrite", "take it away, or export.overwrite replaces it");
 }
 
 /* A file that `to` has, too: it stays, unless it is another tokenizer's. */

@@ -303,9 +303,9 @@ static void keep_weights(struct st_hf_writer *w)
     }
     (void)st_error(STRATA_E_IO,
                    "%s; the trained weights are kept as %.*s%s: name them " ST_HF_WEIGHTS_NAME
-                   " in a directory with the " ST_HF_CONFIG_NAME " of --model, of a preset that of a run of one step%s",
+                   " in a directory with the " ST_HF_CONFIG_NAME " of the model, of a preset that of a run of one step%s",
                    strata_last_error(), (int)f->base, f->path, f->temp,
-                   st_new_file_kept_for_now(f) ? "; do so before the next run with this --out, which removes them" : "");
+                   st_new_file_kept_for_now(f) ? "; do so before the next export to this directory, which removes them" : "");
 }
 
 strata_status st_hf_writer_commit(struct st_hf_writer *w)

@@ -15,8 +15,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define OPTION "--nvme"
-
 /* It is fine if the file is already gone: st_swap_unlink_all() may have removed it. */
 static bool unlink_known(int dir_fd, const char *name, const char *path)
 {
@@ -47,7 +45,7 @@ static bool unlink_all_known(int dir_fd, const char *path)
 }
 
 const struct st_owned_dir_kind st_run_dir_kind = {
-    .prefix = "strata-", .mark = "strata swap lock 1\n", .mode = 0700, .option = OPTION, .clear = unlink_all_known};
+    .prefix = "strata-", .mark = "strata swap lock 1\n", .mode = 0700, .key = "strata.nvme", .clear = unlink_all_known};
 
 uint32_t st_swap_sweep(const char *dir)
 {
@@ -80,11 +78,11 @@ strata_status st_swap_free_bytes(const char *dir, uint64_t *out)
     struct stat what;
 
     if (st_fault_refuses("nvme.stat") || stat(dir, &what) < 0)
-        return st_owned_dir_error(errno, "cannot use", dir, OPTION);
+        return st_owned_dir_error(errno, "cannot use", dir, "strata.nvme");
     if (!S_ISDIR(what.st_mode))
-        return st_owned_dir_error(ENOTDIR, "cannot use", dir, OPTION);
+        return st_owned_dir_error(ENOTDIR, "cannot use", dir, "strata.nvme");
     if (st_fault_refuses("nvme.statvfs") || statvfs(dir, &info) < 0)
-        return st_owned_dir_error(errno, "cannot read the free space of", dir, OPTION);
+        return st_owned_dir_error(errno, "cannot read the free space of", dir, "strata.nvme");
     *out = (uint64_t)info.f_bavail * info.f_frsize;
     return STRATA_OK;
 }

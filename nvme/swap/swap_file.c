@@ -47,9 +47,9 @@ static strata_status reserve(int fd, const struct st_owned_dir *run, const char 
         return file_error(err, "reserve its space", run, name);
     if (st_swap_free_bytes(run->path, &free_bytes) != STRATA_OK)
         free_bytes = 0;
-    return st_error(STRATA_E_NOSPC, "%s/%s: cannot reserve %s (%s free): %s: free space, or name another directory with --nvme",
-                    run->path, name, st_size_text(needed, bytes), st_size_text(free_text, free_bytes),
-                    st_errno_text(err, reason));
+    return st_error_remedy(st_error(STRATA_E_NOSPC, "%s/%s: cannot reserve %s (%s free): %s", run->path, name,
+                                    st_size_text(needed, bytes), st_size_text(free_text, free_bytes), st_errno_text(err, reason)),
+                           "strata.nvme", "free space, or name another directory with strata.nvme");
 }
 
 strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name, uint64_t bytes,

@@ -55,9 +55,9 @@ strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe
             for (uint32_t v = 0; v < volume_count && is_shared(&spaces[i], &spaces[d]); v++)
                 wanted += st_stripe_file_bytes(stripe, i, st_swap_volume_bytes(bytes, v));
         if (wanted > spaces[d].free_bytes)
-            return st_error(STRATA_E_NOSPC,
-                            "%s: %s of swap space needed, %s free: free space, or name another directory with --nvme", dirs[d],
-                            st_size_text(needed, wanted), st_size_text(there, spaces[d].free_bytes));
+            return st_error_remedy(st_error(STRATA_E_NOSPC, "%s: %s of swap space needed, %s free", dirs[d],
+                                            st_size_text(needed, wanted), st_size_text(there, spaces[d].free_bytes)),
+                                   "strata.nvme", "free space, or name another directory with strata.nvme");
     }
     return STRATA_OK;
 }

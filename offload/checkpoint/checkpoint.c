@@ -107,14 +107,14 @@ static bool is_replaced(const struct st_checkpoint *ck)
 strata_status st_checkpoint_still_there(const struct st_checkpoint *ck)
 {
     if (is_gone(ck->path))
-        return st_error(
-            STRATA_E_INPUT,
-            "%s: was removed while it was read, as a run that saves there does with its oldest (--keep): take a newer one",
-            ck->path);
+        return st_error_remedy(st_error(STRATA_E_INPUT,
+                                        "%s: was removed while it was read, as a run that saves there does with its oldest",
+                                        ck->path),
+                               "strata.keep", "take a newer one, or raise strata.keep of that run");
     if (is_replaced(ck))
-        return st_error(STRATA_E_INPUT,
-                        "%s: was replaced while it was read, as a run that saves there with --overwrite does: open it again",
-                        ck->path);
+        return st_error_remedy(
+            st_error(STRATA_E_INPUT, "%s: was replaced while it was read, as a run with engine.overwrite does", ck->path),
+            "engine.overwrite", "open it again");
     return STRATA_OK;
 }
 

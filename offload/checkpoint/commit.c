@@ -147,10 +147,11 @@ static void tell_of_copies(struct st_committer *c, uint64_t bytes)
                c->dir, st_size_text(text, nameless));
     bytes -= nameless;
     if (bytes > 0 && !c->told_of_copies)
-        st_log(ST_LOG_NOTICE,
-               "--save %s cannot share files with the run's drives (another file system, or one without links): %s of %seach "
-               "checkpoint are copied there beside training; a directory on the drives would cost nothing",
-               c->save, st_size_text(text, bytes), parts_of(c) > 1 ? "this rank's part of " : "");
+        st_log(
+            ST_LOG_NOTICE,
+            "strata.save %s cannot share files with the run's drives (another file system, or one without links): %s of %seach "
+            "checkpoint are copied there beside training; a directory on the drives would cost nothing",
+            c->save, st_size_text(text, bytes), parts_of(c) > 1 ? "this rank's part of " : "");
     c->told_of_copies = c->told_of_copies || bytes > 0;
 }
 

@@ -229,14 +229,13 @@ static strata_status check_names(const struct make *k)
         return st;
     st_store_name(name, newest);
     if (newest > k->m->step)
-        return st_error(STRATA_E_INPUT,
-                        "%s has checkpoints of later steps already (%s), of another attempt: name another directory with %s",
-                        o->save, name, o->option);
+        return st_error_remedy(
+            st_error(STRATA_E_INPUT, "%s has checkpoints of later steps already (%s), of another attempt", o->save, name), o->key,
+            "name another directory with %s", o->key);
     st_store_name(name, k->m->step);
     if (there && !o->overwrite)
-        return st_error(STRATA_E_INPUT,
-                        "%s/%s exists already, and is kept: replace it with --overwrite, or name another directory with %s",
-                        o->save, name, o->option);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s/%s exists already, and is kept", o->save, name), o->key,
+                               "replace it with import.overwrite, or name another directory with %s", o->key);
     return STRATA_OK;
 }
 
@@ -249,7 +248,7 @@ static strata_status make(struct make *k)
     if (st == STRATA_OK)
         st = take_memory(k);
     if (st == STRATA_OK)
-        st = st_store_open_for(&k->store, k->opts->save, k->opts->option);
+        st = st_store_open_for(&k->store, k->opts->save, k->opts->key);
     if (st == STRATA_OK)
         st = st_store_begin(k->store, k->m->step);
     if (st == STRATA_OK)

@@ -9,7 +9,7 @@
 
 struct st_make_opts {
     const char *save;   /* directory of checkpoints */
-    const char *option; /* that names it: "--out" */
+    const char *key;    /* that names it: "import.out" */
     bool overwrite;     /* a checkpoint that has the name is replaced */
     /* Gives elements [first, first + count) of a page, in page layout: of the weights, at full precision (ST_PLANE_WEIGHT), or of
      * a moment. */

@@ -57,7 +57,7 @@ static bool clear_own(int dir_fd, const char *path)
 }
 
 static const struct st_owned_dir_kind own_kind = {
-    .prefix = ".strata-save-", .mark = "strata save lock 1\n", .mode = 0755, .option = "--save", .clear = clear_own};
+    .prefix = ".strata-save-", .mark = "strata save lock 1\n", .mode = 0755, .key = "strata.save", .clear = clear_own};
 
 /* --- opening --- */
 
@@ -85,13 +85,13 @@ static int sync_parent(const char *dir, size_t end)
 }
 
 /* mkdir -p; each new name is made durable in its parent, and the last one in any case: whoever made it may not have done so. */
-static strata_status make_dirs(const char *dir, const char *option, size_t *made)
+static strata_status make_dirs(const char *dir, const char *key, size_t *made)
 {
     char path[ST_PATH_MAX];
     const size_t length = strlen(dir);
 
     if (length == 0 || length >= sizeof(path))
-        return st_error(STRATA_E_INPUT, "%s \"%.64s\": no name of a directory", option, dir);
+        return st_error_key(st_error(STRATA_E_INPUT, "%s \"%.64s\": no name of a directory", key, dir), key);
     for (size_t end = 1; end <= length; end++) {
         int rc = 0, synced;
 
@@ -181,13 +181,14 @@ static strata_status look_around(struct st_store *s)
         return st;
     (void)st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, false, see_other, &others);
     if (others.live > 0)
-        return st_error(STRATA_E_INPUT, "%s: another run saves there now: wait for its end, or name another directory with %s",
-                        s->dir, s->kind.option);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: another run saves there now", s->dir), s->kind.key,
+                               "wait for its end, or name another directory with %s", s->kind.key);
     if (others.hidden[0] != '\0')
-        return st_error(STRATA_E_INPUT,
-                        "%s/%s: is another user's, and it cannot be seen whether its run saves there now: wait for its end, have "
-                        "the directory removed if that run is dead, or name another one with %s",
-                        s->dir, others.hidden, s->kind.option);
+        return st_error_remedy(
+            st_error(STRATA_E_INPUT, "%s/%s: is another user's, and it cannot be seen whether its run saves there now", s->dir,
+                     others.hidden),
+            s->kind.key, "wait for its end, have the directory removed if that run is dead, or name another one with %s",
+            s->kind.key);
     return STRATA_OK;
 }
 
@@ -211,10 +212,10 @@ static strata_status occupy(struct st_store *s)
 
 strata_status st_store_open(struct st_store **out, const char *dir)
 {
-    return st_store_open_for(out, dir, own_kind.option);
+    return st_store_open_for(out, dir, own_kind.key);
 }
 
-strata_status st_store_open_for(struct st_store **out, const char *dir, const char *option)
+strata_status st_store_open_for(struct st_store **out, const char *dir, const char *key)
 {
     struct st_store *s = st_fault("store.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*s));
     strata_status st;
@@ -222,12 +223,12 @@ strata_status st_store_open_for(struct st_store **out, const char *dir, const ch
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory", dir);
     s->kind = own_kind;
-    s->kind.option = option;
+    s->kind.key = key;
     s->own = ST_OWNED_DIR_NONE;
     s->new_fd = -1;
     s->pid = getpid();
     snprintf(s->dir, sizeof(s->dir), "%s", dir);
-    st = make_dirs(dir, option, &s->made);
+    st = make_dirs(dir, key, &s->made);
     if (st == STRATA_OK)
         st = occupy(s);
     if (st != STRATA_OK) {
@@ -305,7 +306,7 @@ static strata_status stay(struct st_store *s)
         return STRATA_OK;
     st_log(ST_LOG_WARN, "%s: this run's directory there was removed: it is made again", s->dir);
     leave(s);
-    if ((st = make_dirs(s->dir, s->kind.option, &s->made)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
+    if ((st = make_dirs(s->dir, s->kind.key, &s->made)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
         leave(s);
     return st;
 }
@@ -366,7 +367,7 @@ strata_status st_store_begin(struct st_store *s, uint64_t step)
         return st;
     st_store_name(name, step);
     if (snprintf(s->new_path, sizeof(s->new_path), "%s/%s/%s", s->dir, s->own.name, name) >= (int)sizeof(s->new_path))
-        return st_error(STRATA_E_INPUT, "%s: the name is too long for what %s puts there", s->dir, s->kind.option);
+        return st_error(STRATA_E_INPUT, "%s: the name is too long for what %s puts there", s->dir, s->kind.key);
     s->new_step = step;
     if ((rc = make_new(s, name)) == 0) {
         s->new_fd = st_fault_refuses("store.open") ? -1 : openat(s->own.dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

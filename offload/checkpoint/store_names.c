@@ -98,10 +98,9 @@ strata_status st_store_check_names(const char *dir, uint64_t step, bool overwrit
 
     if (st == STRATA_OK && !overwrite && list.count > 0 && list.steps[list.count - 1] > step) {
         st_store_name(name, list.steps[list.count - 1]);
-        st = st_error(STRATA_E_INPUT,
-                      "%s has checkpoints of later steps already (%s): go on from there with --resume auto, name another "
-                      "directory with --save, or replace them with --overwrite",
-                      dir, name);
+        st = st_error_remedy(st_error(STRATA_E_INPUT, "%s has checkpoints of later steps already (%s)", dir, name), "strata.save",
+                             "go on from there (train.resume auto), name another directory with strata.save, or replace them "
+                             "(engine.overwrite)");
     }
     free(list.steps);
     return st;

@@ -110,9 +110,13 @@ static strata_status problems_error(const struct st_config_source *src, const ch
     const char *first = st_config_problem_at(src, 0);
     const bool named = strncmp(first, name, strlen(name)) == 0 || is_of_no_file(first); /* as a recipe's are */
 
+    strata_status st;
+
     if (count == 1)
-        return st_error(STRATA_E_CONFIG, "%s%s%s", named ? "" : name, named ? "" : ": ", first);
-    return st_error(STRATA_E_CONFIG, "%s%s%s (and %u more)", named ? "" : name, named ? "" : ": ", first, count - 1);
+        st = st_error(STRATA_E_CONFIG, "%s%s%s", named ? "" : name, named ? "" : ": ", first);
+    else
+        st = st_error(STRATA_E_CONFIG, "%s%s%s (and %u more)", named ? "" : name, named ? "" : ": ", first, count - 1);
+    return src->first_key != NULL ? st_error_key(st, src->first_key) : st;
 }
 
 /* What another source says, with its remarks. */

@@ -161,6 +161,7 @@ struct st_config_other {
     const char *path;                    /* for people */
     const struct st_config_said *values; /* [count] */
     uint32_t count;
+    bool has_length;                                            /* it says how long the run is */
     const void *of;                                             /* for the functions: */
     const char *(*spelling)(const void *of, const char *key);   /* a key as its user knows it */
     void (*tell)(const void *of, struct st_config_source *src); /* its rows and problems become the configuration's, too */

@@ -133,7 +133,7 @@ static void add_section_dirs(struct st_config_source *src, struct st_config *con
     if (tier != STRATA_TIER_NVME)
         st_source_note(src, path, "not used: the section's device is not nvme");
     else if (st_source_given(src, "strata.nvme"))
-        st_source_note(src, path, "not used: strata.nvme (--nvme) takes precedence");
+        st_source_note(src, path, "not used: strata.nvme takes precedence");
     else
         add_dirs(src, config, path);
 }
@@ -150,10 +150,10 @@ static void resolve_dirs(struct st_config_source *src, struct st_config *config)
     if (config->nvme_dir_count > 0 || src->problems.count > problems)
         return;
     if (config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME)
-        st_source_problem(src, "%sdevice is nvme, but no directory is named: give --nvme DIR, strata.nvme or nvme_path",
+        st_source_problem(src, "%sdevice is nvme, but no directory is named: give strata.nvme or nvme_path",
                           config->optimizer_tier == STRATA_TIER_NVME ? OFFLOAD_OPTIM : OFFLOAD_PARAM);
     else if (config->activation_tier == STRATA_TIER_NVME)
-        st_source_reject(src, "strata.activation_tier", "nvme, but no directory is named: give --nvme DIR or strata.nvme");
+        st_source_reject(src, "strata.activation_tier", "nvme, but no directory is named: give strata.nvme");
 }
 
 /* An update inside backward cannot wait for something that is known only at its end. */
@@ -201,13 +201,13 @@ static void resolve_saving(struct st_config_source *src, const struct st_config 
     const bool saves = config->save[0] != '\0';
 
     if (config->keep_best > 0 && !saves)
-        st_source_reject(src, "strata.keep_best", "needs strata.save (--save DIR), where the checkpoints are");
+        st_source_reject(src, "strata.keep_best", "needs strata.save, where the checkpoints are");
     if (config->keep_best > 0 && config->keep + config->keep_best > STRATA_KEEP_MAX)
         st_source_reject(src, "strata.keep_best",
-                         st_source_keep(src, "with strata.keep (--keep) %u: together at most %u", config->keep, STRATA_KEEP_MAX));
+                         st_source_keep(src, "with strata.keep %u: together at most %u", config->keep, STRATA_KEEP_MAX));
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && !saves; i++)
         if (st_source_given(src, paths[i]))
-            st_source_announce(src, paths[i], "not used: strata.save (--save) names no directory, so nothing is saved");
+            st_source_announce(src, paths[i], "not used: strata.save names no directory, so nothing is saved");
 }
 
 static void resolve_lora(struct st_config_source *src, const struct st_config *config)

@@ -49,9 +49,9 @@ static bool shape_takes_steps(const struct st_config *config)
 static void derive_steps(struct st_config_source *src, const char *path, const struct st_config_opts *opts)
 {
     st_source_derive(src, path,
-                     opts->max_steps > 0 ? "--max-steps"
-                     : opts->steps_later ? "--epochs of the data"
-                                         : "known once --max-steps or --epochs is given");
+                     opts->max_steps > 0 ? "config.max_steps"
+                     : opts->steps_later ? "config.steps_later of the data"
+                                         : "known once config.max_steps or config.steps_later is given");
 }
 
 /* A trainer knows how long the run is, and takes no other length. */
@@ -219,7 +219,8 @@ static void resolve_shape(struct st_config_source *src, struct st_config *config
         config->schedule.shape_steps = 0;
     }
     if (config->schedule.type != ST_LR_CONSTANT)
-        st_source_reject(src, SHAPE "type", "scheduler sets the rate as well: keep one of them (--set scheduler=null)");
+        st_source_reject(src, SHAPE "type",
+                         "scheduler sets the rate as well: keep one of them (config.overrides scheduler=null)");
     if (!shape_takes_steps(config))
         return;
     config->schedule.shape_steps = opts->max_steps;

@@ -191,8 +191,9 @@ static void resolve_run(struct st_config_source *src, const struct st_config_opt
                                         "write mean, or leave it out",
                                         opts->ranks));
     if (opts->steps_later && is_on(src, "dataloader_drop_last"))
-        st_source_reject(src, "dataloader_drop_last",
-                         "true: an epoch's last step has what is left, however little: set it to false, or give --max-steps");
+        st_source_reject(
+            src, "dataloader_drop_last",
+            "true: an epoch's last step has what is left, however little: set it to false, or give config.max_steps");
 }
 
 /* --- precision --- */

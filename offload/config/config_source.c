@@ -174,6 +174,8 @@ void st_source_reject(struct st_config_source *src, const char *path, const char
 
     state->verdict = ST_VERDICT_REJECTED;
     state->reason = reason;
+    if (src->problems.count == 0)
+        src->first_key = path;
     st_source_problem(src, "%s%s: %s", state->spelling != NULL ? state->spelling : path,
                       state->origin == ST_ORIGIN_COMMAND_LINE  ? " (command line)"
                       : state->origin == ST_ORIGIN_ENVIRONMENT ? " (environment)"
@@ -256,7 +258,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
                          const char *spelling, enum st_config_origin origin)
 {
     const bool comment = st_source_is_comment(key), open = comment || (section != NULL && section->type == ST_FIELD_OPEN);
-    const char *hint = src->allow_unknown ? "" : "; --allow-unknown ignores it";
+    const char *hint = src->allow_unknown ? "" : "; config.allow_unknown ignores it";
     struct st_config_row *row = st_source_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
     const char *reason;
@@ -266,7 +268,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
     if (open)
         reason = comment ? ST_COMMENT : section->reason;
     else if (section != NULL && section->type == ST_FIELD_JSON)
-        reason = st_source_keep(src, "%s is one value: --set '%s={\"%.64s\": ...}' replaces it whole", section->path,
+        reason = st_source_keep(src, "%s is one value: config.overrides '%s={\"%.64s\": ...}' replaces it whole", section->path,
                                 section->path, key);
     else if (st_field_nearest(nearest, sizeof(nearest), section, key))
         reason = st_source_keep(src, "unknown key; the nearest is %s%s", nearest, hint);
@@ -525,10 +527,10 @@ static void take_said(struct st_config_source *src, const struct st_config_other
 void st_source_take_other(struct st_config_source *src, const struct st_config_other *other)
 {
     src->has_file = true;
+    src->has_length |= other->has_length;
     for (uint32_t i = 0; i < other->count; i++) {
         const struct st_config_said *value = &other->values[i];
 
-        src->has_length |= strcmp(value->to, "--max-steps") == 0 || strcmp(value->to, "--epochs") == 0;
         if (value->to[0] != '-' && !file_says(src, value->unless))
             take_said(src, other, value, ST_ORIGIN_FILE);
     }

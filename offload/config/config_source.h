@@ -35,6 +35,7 @@ struct st_config_source {
     struct st_list strays;         /* struct st_config_row: keys that are not rows of the table */
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
+    const char *first_key;         /* that the first problem is about; NULL: about none */
     const char *file;              /* the name of DeepSpeed's, for people; NULL: there is none */
     bool has_file;                 /* a key that is left out means DeepSpeed's default */
     const char *const *overrides;  /* [override_count] "path=value" of the command line */

@@ -2,8 +2,8 @@
  * found in public configs that are not DeepSpeed's. */
 #include "offload/config/config_table.h"
 
-#define METRICS   "metrics go to --metrics FILE.jsonl"
-#define PROFILED  "every progress line and --metrics show time, FLOPs and utilisation"
+#define METRICS   "metrics go to train.metrics FILE.jsonl"
+#define PROFILED  "every progress line and the metrics show time, FLOPs and utilisation"
 #define OWN_FILES "strata writes its own files; DeepSpeed's checkpoints are neither written nor read"
 #define TRAINER   "an argument of a trainer, not of the engine"
 
@@ -95,7 +95,7 @@ static const struct st_field checkpoint_rows[] = {
 };
 
 static const struct st_field stray_rows[] = {
-    ST_ROW_NOTICE("cuda_visible_devices", ANY, NULL, "no key of DeepSpeed's (its launcher's --include is): --device cuda:N",
+    ST_ROW_NOTICE("cuda_visible_devices", ANY, NULL, "no key of DeepSpeed's (its launcher's include is): machine.device cuda:N",
                   "DeepSpeed's examples"),
     ST_ROW_NOTICE("low_cpu_mem_usage", BOOL, NULL, TRAINER ": weights are always read straight to their tier",
                   "XTuner's presets"),

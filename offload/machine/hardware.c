@@ -147,10 +147,12 @@ static strata_status unknown_card(const char *name, const char *key)
             if (edits_to(key, &cards[i]) == edits)
                 length +=
                     (size_t)snprintf(nearest + length, sizeof(nearest) - length, "%s%s", shown++ > 0 ? ", " : "", cards[i].name);
-    return st_error(
-        STRATA_E_INVAL,
-        "--gpu: no card \"%.64s\" (nearest: %s; --gpu list shows all, none before the RTX 20 and T4); " ST_HARDWARE_ELSEWHERE,
-        name, nearest);
+    return st_error_key(
+        st_error(STRATA_E_INVAL,
+                 "machine.gpu: no card \"%.64s\" (nearest: %s; machine.gpu list shows all, none before the RTX 20 and "
+                 "T4); " ST_HARDWARE_ELSEWHERE,
+                 name, nearest),
+        "machine.gpu");
 }
 
 static strata_status find_card(uint32_t *row, const char *name)
@@ -279,14 +281,13 @@ static strata_status parse_card(struct st_hardware *h, const char *text)
     const char *slot;
 
     if (text == NULL)
-        return st_error(STRATA_E_INVAL, "a machine by names needs its card: --gpu NAME (--gpu list shows them)");
+        return st_error_remedy(st_error(STRATA_E_INVAL, "a machine by names needs its card"), "machine.gpu",
+                               "machine.gpu NAME (machine.gpu list shows them)");
     slot = strchr(text, ':');
     snprintf(name, sizeof(name), "%.*s", slot != NULL ? (int)(slot - text) : (int)sizeof(name) - 1, text);
     if (slot != NULL && !parse_slot(h, slot + 1))
-        return st_error(STRATA_E_INVAL,
-                        "--gpu: \"%.64s\": behind the colon stands the host's PCIe: gen3, gen4 or gen5, and lanes, such as "
-                        "3060:gen3 or 3060:gen3x8",
-                        text);
+        return st_error_remedy(st_error(STRATA_E_INVAL, "machine.gpu: \"%.64s\": behind the colon stands the host's PCIe", text),
+                               "machine.gpu", "gen3, gen4 or gen5, and lanes, such as 3060:gen3 or 3060:gen3x8");
     return find_card(&h->gpu, name);
 }
 
@@ -308,10 +309,10 @@ struct st_card_link st_hardware_link(const struct st_hardware *h)
 
 static strata_status ram_error(const char *text)
 {
-    return st_error(STRATA_E_INVAL,
-                    "--ram: \"%.64s\" is not a size, or a size and its channels: write 128GB or 128GB:2xDDR5-5600 (4 to 4096 GB, "
-                    "DDR3 to DDR5, 1 to %u channels, %u to %u million transfers a second)",
-                    text, CHANNELS_MOST, MTS_LEAST, MTS_MOST);
+    return st_error_remedy(
+        st_error(STRATA_E_INVAL, "machine.ram: \"%.64s\" is not a size, or a size and its channels", text), "machine.ram",
+        "write 128GB or 128GB:2xDDR5-5600 (4 to 4096 GB, DDR3 to DDR5, 1 to %u channels, %u to %u million transfers a second)",
+        CHANNELS_MOST, MTS_LEAST, MTS_MOST);
 }
 
 /* "2xDDR5-5600". */
@@ -349,11 +350,10 @@ static strata_status parse_ram(struct st_hardware *h, const char *text)
 
 static strata_status drive_error(const char *text)
 {
-    return st_error(
-        STRATA_E_INVAL,
-        "--drive: \"%.64s\" is not a rate and a size: write 7GB/s:2TB, gen4:2TB (sata, gen3, gen4, gen5), or 7GB/s:2TBx4 "
-        "for four (at most 100 GB/s and 1000 TB each, %u drives together)",
-        text, ST_HARDWARE_DRIVES_MAX);
+    return st_error_remedy(st_error(STRATA_E_INVAL, "machine.drives: \"%.64s\" is not a rate and a size", text), "machine.drives",
+                           "write 7GB/s:2TB, gen4:2TB (sata, gen3, gen4, gen5), or 7GB/s:2TBx4 for four (at most 100 GB/s and "
+                           "1000 TB each, %u drives together)",
+                           ST_HARDWARE_DRIVES_MAX);
 }
 
 /* "gen4", or "7GB/s". */
@@ -386,8 +386,8 @@ static strata_status parse_drive(struct st_hardware *h, const char *text)
     double size;
 
     if (is_in_bits(text))
-        return st_error(STRATA_E_INVAL, "--drive: \"%.64s\" is a rate in bits: write bytes, an eighth of it, such as 7GB/s:2TB",
-                        text);
+        return st_error_remedy(st_error(STRATA_E_INVAL, "machine.drives: \"%.64s\" is a rate in bits", text), "machine.drives",
+                               "write bytes, an eighth of it, such as 7GB/s:2TB");
     drive.read = take_rate(&at);
     if (!(drive.read >= 1e6 && drive.read <= DRIVE_RATE_MOST) || !take_word(&at, ":"))
         return drive_error(text);

@@ -43,7 +43,8 @@ struct st_drive_kind {
 };
 
 #define ST_HARDWARE_RAM_ATTAINED (2.0 / 3.0) /* 60 of the 89.6 GB/s of two channels of DDR5-5600 */
-#define ST_HARDWARE_ELSEWHERE    "another machine is described by a file (--machine FILE.json; docs/planning.md, \"Machine files\")"
+#define ST_HARDWARE_ELSEWHERE                                                                                                    \
+    "another machine is described by a file (machine.file FILE.json; docs/planning.md, \"Machine files\")"
 
 /* Rows of the tables; NULL past the last. */
 const struct st_card *st_hardware_card(uint32_t row);

@@ -49,9 +49,8 @@ void st_hardware_print(const struct st_hardware *h, FILE *file)
     char text[192], size[24];
 
     st_hardware_machine(&m, h);
-    st_print(
-        file,
-        "machine by names; what no name says is assumed, and a measured one is better (strata info --measure --out FILE):\n");
+    st_print_keyed(file, "machine by names; what no name says is assumed, and a measured one is better (strata info info.measure "
+                         "info.out FILE):\n");
     st_print(file,
              "  %s: %s of %u GB; %.3g TFLOPS in products, %.3g over a block (%.4g by its data sheet, dense %s); PCIe %s x%u, "
              "%.3g GB/s; %s, %s\n",
@@ -59,19 +58,20 @@ void st_hardware_print(const struct st_hardware *h, FILE *file)
              m.rates.block_flops * 1e-12, card->bf16_tflops, precision_of(card), link.name, link.lanes, m.rates.upload * 1e-9,
              card->source, card->date);
     if (node != NULL)
-        st_print(file, "  a node: at most %u of them, %.3g GB/s between two, %.3g GB/s to other nodes (--nodes); %s\n",
-                 node->gpus, card->nvlink_gbs, node->network_gbs, node->source);
+        st_print_keyed(file,
+                       "  a node: at most %u of them, %.3g GB/s between two, %.3g GB/s to other nodes (machine.nodes); %s\n",
+                       node->gpus, card->nvlink_gbs, node->network_gbs, node->source);
     st_hardware_ram_text(text, sizeof(text), h);
-    st_print(file, "  %s%s: %s of it; %.3g GB/s attained, an update of %.3g billion parameters a second; %u workers assumed\n",
-             text,
-             h->ram_size_assumed    ? " (all assumed: --ram SIZE:2xDDR5-5600)"
-             : h->ram_speed_assumed ? " (kind and channels assumed)"
-                                    : "",
-             st_size_text(size, m.capacity.bytes[STRATA_TIER_HOST]), st_hardware_ram_rate(h) * ST_HARDWARE_RAM_ATTAINED * 1e-9,
-             m.rates.update * 1e-9, m.capacity.workers);
+    st_print_keyed(
+        file, "  %s%s: %s of it; %.3g GB/s attained, an update of %.3g billion parameters a second; %u workers assumed\n", text,
+        h->ram_size_assumed    ? " (all assumed: machine.ram SIZE:2xDDR5-5600)"
+        : h->ram_speed_assumed ? " (kind and channels assumed)"
+                               : "",
+        st_size_text(size, m.capacity.bytes[STRATA_TIER_HOST]), st_hardware_ram_rate(h) * ST_HARDWARE_RAM_ATTAINED * 1e-9,
+        m.rates.update * 1e-9, m.capacity.workers);
     st_hardware_drives_text(text, sizeof(text), h);
     if (h->drive_count == 0)
-        st_print(file, "  %s (--drive 7GB/s:2TB adds one)\n", text);
+        st_print_keyed(file, "  %s (machine.drives 7GB/s:2TB adds one)\n", text);
     else
         st_print(file, "  %s: %s of them; writes at %.3g GB/s and both together at %.3g GB/s assumed\n", text,
                  st_size_text(size, m.capacity.bytes[STRATA_TIER_NVME]), m.rates.write * 1e-9, m.rates.mixed * 1e-9);
@@ -93,8 +93,8 @@ void st_hardware_list(FILE *file)
     row = 0;
     for (const struct st_drive_kind *d = st_hardware_drive_kind(0); d != NULL; d = st_hardware_drive_kind(++row))
         st_print(file, "%s %s (%.3g GB/s)", row > 0 ? "," : "", d->name, d->read_gbs);
-    st_print(file, "\na card in a slower slot: NAME:gen3, NAME:gen4x8\nmemory: SIZE[:NxDDRn-SPEED], such as "
-                   "128GB:2xDDR5-5600\n" ST_HARDWARE_ELSEWHERE "\n");
+    st_print_keyed(file, "\na card in a slower slot: NAME:gen3, NAME:gen4x8\nmemory: SIZE[:NxDDRn-SPEED], such as "
+                         "128GB:2xDDR5-5600\n" ST_HARDWARE_ELSEWHERE "\n");
 }
 
 void st_hardware_list_json(FILE *file)

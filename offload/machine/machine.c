@@ -197,8 +197,8 @@ static strata_status unknown_key(const char *path, const char *key)
 
 static strata_status field_error(const char *path, const char *key, const char *wanted)
 {
-    return st_error(STRATA_E_INPUT, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
-                    wanted);
+    return st_error_remedy(st_error(STRATA_E_INPUT, "machine file %s: %s must be %s", path, key, wanted), "machine.file",
+                           "write one with strata info info.measure info.out FILE");
 }
 
 /* A whole number of bytes; a float such as 1e12 is accepted if it is whole. */

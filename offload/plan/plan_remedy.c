@@ -96,9 +96,9 @@ static bool is_on_nvme(const struct st_plan *plan)
 }
 
 /* Without a tier on NVMe the disk is that of the checkpoints: what is known of it says nothing of the other. */
-static const char *disk_option(const struct st_plan *plan)
+static const char *disk_key(const struct st_plan *plan)
 {
-    return plan->policy.sets > 0 && !is_on_nvme(plan) ? "--save" : "--nvme";
+    return plan->policy.sets > 0 && !is_on_nvme(plan) ? "strata.save" : "strata.nvme";
 }
 
 static void put_found(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
@@ -127,9 +127,9 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     if (then->activation_tier != now->activation_tier)
         put(t, "%sstrata.activation_tier to \"%s\"", separator, tiers[then->activation_tier]);
     st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
-    disk = disk_option(trial);
+    disk = disk_key(trial);
     lead = t->used > 0 ? ", with" : "give"; /* the settings may stay: a larger disk takes what host memory lacks room for */
-    if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
+    if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_key(plan)) != 0)
         put(t, "%s %s DIR %s %s of disk there%s", lead, disk, t->used > 0 ? "and" : "with",
             st_size_text(size, needed[STRATA_TIER_NVME]), now->ranks > 1 ? " for each rank" : "");
     else if (is_on_nvme(trial) && !is_on_nvme(plan))
@@ -183,21 +183,21 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
     const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
 
     put_lacking(t, trial, plan);
-    put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
+    put(t, "raise strata.%s_memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
-        put(t, " or --host-memory");
+        put(t, " or strata.host_memory");
     if (smaller_batch_fits(trial))
-        put(t, plan->program.workload.generate ? ", or lower --max-tokens (of a conversation: --context)"
-                                               : ", or lower the micro-batch or --seq-len");
+        put(t, plan->program.workload.generate ? ", or lower model.max_tokens (of a conversation: model.cache_tokens)"
+                                               : ", or lower the micro-batch or model.seq_len");
     if (!plan->policy.forward_only && trains_all(&plan->program.workload))
         put(t, ", or train adapters (strata.lora)");
 }
 
 static void put_keep(struct text *t, uint32_t keep, uint32_t best)
 {
-    put(t, "--keep %u", keep);
+    put(t, "strata.keep %u", keep);
     if (best > 0)
-        put(t, " --keep-best %u", best);
+        put(t, " and strata.keep_best %u", best);
 }
 
 /* First of the newest, of which one stays. */
@@ -228,23 +228,23 @@ static void put_fewer_sets(struct text *t, const struct st_plan *plan)
         return;
     }
     if (asked > st_sets_of_keep(1))
-        put(t, "--keep 1 does not fit either; ");
+        put(t, "strata.keep 1 does not fit either; ");
 }
 
 /* Names, of several directories, the one that limits all, since each takes its part. */
 static void put_disk(struct text *t, const struct st_plan *plan)
 {
     const struct st_capacity *have = &plan->capacity;
-    const char *option = disk_option(plan);
+    const char *key = disk_key(plan);
 
     if (have->nvme_tightest[0] != '\0')
-        put(t, "free disk space in %s, or name another directory with %s", have->nvme_tightest, option);
+        put(t, "free disk space in %s, or name another directory with %s", have->nvme_tightest, key);
     else if (have->bytes[STRATA_TIER_NVME] == 0 && plan->policy.sets == 0)
-        put(t, "give a directory with %s DIR", option);
+        put(t, "give a directory with %s DIR", key);
     else if (have->bytes[STRATA_TIER_NVME] == 0)
-        put(t, "free disk space where %s is, or give the machine of a plan a drive (--drive 2TB, nvme_bytes)", option);
+        put(t, "free disk space where %s is, or give the machine of a plan a drive (machine.drives 2TB, nvme_bytes)", key);
     else
-        put(t, "free disk space or name another directory with %s", option);
+        put(t, "free disk space or name another directory with %s", key);
 }
 
 /* Ranks that share too little: the lowest stage with which these tiers fit, as each has sizes of its own.  1 and 2 are one
@@ -267,7 +267,7 @@ static bool put_stage(struct text *t, const struct st_plan *plan)
 
 static void put_raise(struct text *t, strata_tier tier)
 {
-    put(t, "%sraise --%s-memory", t->used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
+    put(t, "%sraise strata.%s_memory", t->used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
 }
 
 /* What to change where bytes of `tier` are lacking, as text.  The settings that it names have been tried, and fit. */
@@ -294,6 +294,8 @@ static void write_remedy(char *buf, size_t bytes, const struct st_plan *plan, st
     put_raise(&t, tier);
 }
 
+static const char *const tier_keys[STRATA_TIER_COUNT] = {"strata.device_memory", "strata.host_memory", "strata.nvme"};
+
 strata_status st_plan_advise(const struct st_plan *plan, strata_status st)
 {
     char remedy[256 + ST_MACHINE_PATH_MAX];
@@ -304,7 +306,7 @@ strata_status st_plan_advise(const struct st_plan *plan, strata_status st)
         if (plan->program.needed[t] <= plan->capacity.bytes[t])
             continue;
         write_remedy(remedy, sizeof(remedy), plan, t);
-        return st_error(st, "%s: %s", strata_last_error(), remedy);
+        return st_error_remedy(st, tier_keys[t], "%s", remedy);
     }
     return st;
 }

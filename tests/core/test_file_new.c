@@ -67,8 +67,8 @@ static void what_is_there_is_kept_unless_asked_for(void **state)
 {
     (void)state;
     assert_int_equal(make("a", "first", 0), STRATA_OK);
-    assert_refused(make("a", "second", 0), STRATA_E_INPUT, "exists already: --overwrite");
-    assert_refused(st_new_file_check(scratch_path("a"), false), STRATA_E_INPUT, "exists already: --overwrite");
+    assert_refused(make("a", "second", 0), STRATA_E_INPUT, "exists already: export.overwrite");
+    assert_refused(st_new_file_check(scratch_path("a"), false), STRATA_E_INPUT, "exists already: export.overwrite");
     scratch_holds("a", "first");
     assert_int_equal(st_new_file_check(scratch_path("a"), true), STRATA_OK);
     assert_int_equal(make("a", "third", OVERWRITE), STRATA_OK);

@@ -225,7 +225,7 @@ static void test_options(void **state)
     (void)state;
     l.rank = 1, l.ranks = 2, l.port = 9;
     assert_int_equal(st_launch_find(&l, torch), STRATA_OK);
-    assert_string_equal(l.source, "--rank and --world-size");
+    assert_string_equal(l.source, "comm.rank and comm.ranks");
     assert_int_equal(l.local_ranks, 2);
     assert_string_equal(l.address, "n");
     assert_int_equal(l.port, 9);
@@ -258,10 +258,10 @@ static const struct {
      NONE,
      {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4", "PMI_RANK=0", "PMI_SIZE=2"},
      {"OMPI_COMM_WORLD_SIZE 4", "PMI_SIZE 2"}},
-    {1, 2, {"RANK=0", "WORLD_SIZE=2"}, {"--rank 1", "RANK 0"}},
-    {1, NONE, {NULL}, {"--rank is 1", "--world-size is not given"}},
-    {NONE, 2, {NULL}, {"--world-size is 2", "--rank is not given"}},
-    {2, 2, {NULL}, {"--rank is 2", "--world-size is 2", "0 to 1"}},
+    {1, 2, {"RANK=0", "WORLD_SIZE=2"}, {"comm.rank 1", "RANK 0"}},
+    {1, NONE, {NULL}, {"comm.rank is 1", "comm.ranks is not given"}},
+    {NONE, 2, {NULL}, {"comm.ranks is 2", "comm.rank is not given"}},
+    {2, 2, {NULL}, {"comm.rank is 2", "comm.ranks is 2", "0 to 1"}},
     {NONE, NONE, {"RANK=0"}, {"RANK is 0", "WORLD_SIZE is not given"}},
     {NONE, NONE, {"WORLD_SIZE=4"}, {"WORLD_SIZE is 4", "RANK is not given"}},
     {NONE, NONE, {"RANK=4", "WORLD_SIZE=4"}, {"RANK is 4", "WORLD_SIZE is 4"}},

@@ -260,12 +260,12 @@ static void waiting_for_memory_is_pressure(void **state)
     v = judge(zero, (struct st_pressure_sample){.some_us = 240000, .major_faults = 1234, .swap_bytes = 300u << 20}, 2);
     assert_true(v.pressed);
     assert_string_equal(v.sentence, "memory pressure: 1,234 major faults, 12 % of the time waiting for memory, 300 MiB of this "
-                                    "process in swap: lower --host-memory");
+                                    "process in swap: lower strata.host_memory");
     v = judge(zero, (struct st_pressure_sample){.some_us = 9000000}, 2); /* several threads can wait longer than a step takes */
     assert_true(v.waited_fraction == 1);
     v = judge(zero, (struct st_pressure_sample){.some_us = 200000, .group_limit_hits = 3}, 2);
     assert_string_equal(v.sentence, "memory pressure: 10 % of the time waiting for memory, its control group met a limit 3 "
-                                    "times: lower --host-memory, or raise the group's limit");
+                                    "times: lower strata.host_memory, or raise the group's limit");
 }
 
 /* A program that starts reads its own pages from disk: that alone is no pressure where PSI says so. */
@@ -292,7 +292,8 @@ static void pages_that_leave_are_pressure(void **state)
     (void)state;
     assert_false(judge(some, some, 1).pressed); /* long ago */
     assert_false(judge(more, some, 1).pressed);
-    assert_string_equal(judge(some, more, 1).sentence, "memory pressure: 5.00 MiB of this process in swap: lower --host-memory");
+    assert_string_equal(judge(some, more, 1).sentence,
+                        "memory pressure: 5.00 MiB of this process in swap: lower strata.host_memory");
 }
 
 /* The largest numbers fit the sentence. */

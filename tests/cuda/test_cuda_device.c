@@ -49,7 +49,7 @@ static void a_machine_without_gpu_says_so(void **state)
     assert_non_null(strstr(report.problem, "driver"));
     twin_reset();
     twin_set_devices(0, 0);
-    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "--device cpu");
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "machine.device cpu");
 }
 
 static void gpus_are_counted(void **state)
@@ -188,7 +188,7 @@ static void what_does_not_fit_is_refused(void **state)
     (void)state;
     assert_refused(&(struct st_device_opts){.arena_bytes = UINT64_C(1) << 30}, STRATA_E_NOFIT, "free");
     twin_fail("cudaMalloc", 0, 1, cudaErrorMemoryAllocation);
-    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOFIT, "--device-memory");
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOFIT, "strata.device_memory");
     assert_int_equal(twin_disarm(), 1);
     twin_fail("cudaMalloc", 1, 1, cudaErrorMemoryAllocation);
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_DEVICE_OOM, "workspace");

@@ -301,7 +301,7 @@ static void system_errors_have_their_status(void **state)
         const char *text;
     } rows[] = {
         {"owned.mkdir", -EROFS, STRATA_E_IO, "Read-only"},
-        {"owned.mkdir", -EACCES, STRATA_E_IO, "--nvme"},
+        {"owned.mkdir", -EACCES, STRATA_E_IO, "strata.nvme"},
         {"owned.mkdir", -ENOSPC, STRATA_E_NOSPC, "free space"},
         {"owned.mkdir", -EEXIST, STRATA_E_IO, "File exists"},
         {"owned.lock", -ENOLCK, STRATA_E_IO, "cannot lock"},

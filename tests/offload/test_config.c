@@ -497,7 +497,7 @@ static void hostile_texts_are_printable(void **state)
 
     (void)state;
     assert_int_equal(config_load(&config, &source, "{\"a\\u001b[2J\": \"\\n\"}", NULL), STRATA_E_CONFIG);
-    assert_string_equal(st_config_problem_at(source, 0), "a\\x1b[2J: unknown key; --allow-unknown ignores it");
+    assert_string_equal(st_config_problem_at(source, 0), "a\\x1b[2J: unknown key; config.allow_unknown ignores it");
     assert_string_equal(find_row(source, "a\x1b[2J")->value, "\n");
     st_config_source_free(source);
     assert_int_equal(config_load(&config, &source, "{\"comet\": {\"api_key\": \"secret\"}}", NULL), STRATA_OK);

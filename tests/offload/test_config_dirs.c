@@ -23,7 +23,7 @@ static void check_section_dirs(const char *optim, const char *param, const char 
         fail_msg("%s: %s", text, strata_last_error());
     for (int i = 0; i < 2; i++) {
         const char *reason = find_row(source, paths[i])->reason, *want = !nvme[i]      ? "device is not nvme"
-                                                                         : own != NULL ? "strata.nvme (--nvme) takes precedence"
+                                                                         : own != NULL ? "strata.nvme takes precedence"
                                                                                        : NULL;
 
         if ((reason == NULL) != (want == NULL) || (want != NULL && strstr(reason, want) == NULL))

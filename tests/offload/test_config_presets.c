@@ -150,7 +150,7 @@ static void keys_have_origins_and_verdicts(void **state)
         {X "zero3_nvme.json", "strata.nvme", ST_ORIGIN_COMMAND_LINE, ST_VERDICT_HONOURED, "/swap", NULL},
         {X "zero3_offload.json", "gradient_clipping", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "1", NULL},
         {L "z0_config.json", "comms_config.verbose", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "false", "no key of DeepSpeed's"},
-        {L "z0_config.json", "monitor_config.csv_monitor", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "{...}", "--metrics"},
+        {L "z0_config.json", "monitor_config.csv_monitor", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "{...}", "train.metrics"},
         {L "z2_config.json", "train_batch_size", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "1", NULL},
         {L "z2_config.json", "fp16.loss_scale", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "0", "not train in fp16"},
         {L "z3_config.json", "zero_optimization.reduce_bucket_size", ST_ORIGIN_AUTO, ST_VERDICT_NOTICE, "auto", "hidden^2"},

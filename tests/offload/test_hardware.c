@@ -193,7 +193,7 @@ static void an_unknown_card_is_answered(void **state)
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         assert_int_equal(parse(&h, unknown[i], NULL, NULL, 0), STRATA_E_INVAL);
         assert_non_null(strstr(strata_last_error(), "nearest: "));
-        assert_non_null(strstr(strata_last_error(), "--machine FILE.json"));
+        assert_non_null(strstr(strata_last_error(), "machine.file"));
     }
     assert_int_equal(parse(&h, "4091", NULL, NULL, 0), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "rtx-4090"));

@@ -65,7 +65,7 @@ static void follow(struct refusals *seen, const struct st_workload *w, const str
     if (plan->fits || plan->program.needed[STRATA_TIER_NVME] > machine->capacity.bytes[STRATA_TIER_NVME]) {
         seen->fits++;
     } else if (strstr(sentence, "set ") == NULL) {
-        assert_non_null(strstr(sentence, "raise --"));
+        assert_non_null(strstr(sentence, "raise strata."));
         seen->hopeless++;
     } else {
         then.optimizer_tier = advised(sentence, "offload_optimizer.device", policy->optimizer_tier);
@@ -131,7 +131,7 @@ static void ranks_are_told_the_stage_that_fits(void **state)
     policy.stage = 0;
     plan = plan_try(&w, &machine, &policy, "asked");
     assert_false(plan->fits);
-    if (strstr(strata_last_error(), ": set zero_optimization.stage to 1, or raise --device-memory") == NULL)
+    if (strstr(strata_last_error(), ": set zero_optimization.stage to 1, or raise strata.device_memory") == NULL)
         fail_msg("%s", strata_last_error());
     st_plan_destroy(plan);
     policy.stage = 1;
@@ -196,7 +196,7 @@ static void the_tables_sums_alone_are_too_many(void **state)
     plan =
         plan_try(&w, &(struct st_machine){.capacity = {.bytes = {1ull << 22, 1ull << 22, DISK}, .workers = 2}}, &policy, "sums");
     assert_false(plan->fits);
-    assert_non_null(strstr(strata_last_error(), "allowed: raise --"));
+    assert_non_null(strstr(strata_last_error(), "allowed: raise strata."));
     assert_null(strstr(strata_last_error(), "set "));
     assert_null(strstr(strata_last_error(), "micro-batch"));
     st_plan_destroy(plan);
@@ -220,8 +220,8 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     plan = plan_try(&w, &machine, &policy, "no disk");
     assert_false(plan->fits);
     assert_non_null(
-        strstr(strata_last_error(), "set zero_optimization.offload_optimizer.device to \"nvme\", with --nvme DIR and "));
-    assert_non_null(strstr(strata_last_error(), " of disk there, or raise --host-memory"));
+        strstr(strata_last_error(), "set zero_optimization.offload_optimizer.device to \"nvme\", with strata.nvme DIR and "));
+    assert_non_null(strstr(strata_last_error(), " of disk there, or raise strata.host_memory"));
     st_plan_destroy(plan);
     ranks.ranks = 2; /* the directory holds every rank's */
     plan = plan_try(&w, &machine, &ranks, "no stage for two");
@@ -231,13 +231,13 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     machine.capacity.bytes[STRATA_TIER_HOST] = 55ull << 20;
     plan = plan_try(&w, &machine, &ranks, "no disk for two");
     assert_false(plan->fits);
-    assert_non_null(strstr(strata_last_error(), " of disk there for each rank, or raise --"));
+    assert_non_null(strstr(strata_last_error(), " of disk there for each rank, or raise strata."));
     st_plan_destroy(plan);
     machine.capacity.bytes[STRATA_TIER_HOST] = 110ull << 20;
     machine.capacity.bytes[STRATA_TIER_NVME] = DISK; /* there is one, and it is large enough */
     plan = plan_try(&w, &machine, &policy, "a disk");
     assert_false(plan->fits);
-    assert_non_null(strstr(strata_last_error(), "device to \"nvme\", with --nvme DIR, or raise --host-memory"));
+    assert_non_null(strstr(strata_last_error(), "device to \"nvme\", with strata.nvme DIR, or raise strata.host_memory"));
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
@@ -266,8 +266,8 @@ static void a_sentence_begins_with_what_to_do(void **state)
             begun = begun || strncmp(advice + 10, verbs[v], strlen(verbs[v])) == 0;
         if (!begun)
             fail_msg("%s", strata_last_error());
-        disks += advice != NULL && strncmp(advice + 10, "give --nvme DIR with ", 21) == 0 &&
-                 strstr(advice, " of disk there, or raise --host-memory") != NULL;
+        disks += advice != NULL && strncmp(advice + 10, "give strata.nvme DIR with ", 26) == 0 &&
+                 strstr(advice, " of disk there, or raise strata.host_memory") != NULL;
         st_plan_destroy(plan);
     }
     assert_true(disks > 0);
@@ -289,19 +289,19 @@ static void a_full_directory_is_named(void **state)
     assert_false(plan->fits);
     assert_non_null(strstr(strata_last_error(), "nvme needs "));
     assert_non_null(
-        strstr(strata_last_error(), "0 B allowed: free disk space in /mnt/full, or name another directory with --nvme"));
+        strstr(strata_last_error(), "0 B allowed: free disk space in /mnt/full, or name another directory with strata.nvme"));
     st_plan_destroy(plan);
     machine.capacity.nvme_tightest[0] = '\0';
     plan = plan_try(&w, &machine, &policy, "no disk");
-    assert_non_null(strstr(strata_last_error(), "0 B allowed: give a directory with --nvme DIR"));
+    assert_non_null(strstr(strata_last_error(), "0 B allowed: give a directory with strata.nvme DIR"));
     st_plan_destroy(plan);
     policy.optimizer_tier = policy.param_tier = STRATA_TIER_DEVICE;
     policy.keep = 1;
     policy.sets = st_sets_of_keep(1);
     plan = plan_try(&w, &machine, &policy, "no disk for checkpoints");
-    if (strstr(strata_last_error(), "0 B allowed: --keep 1 takes ") == NULL ||
-        strstr(strata_last_error(), ": free disk space where --save is, or give the machine of a plan a drive (--drive 2TB, ") ==
-            NULL)
+    if (strstr(strata_last_error(), "0 B allowed: strata.keep 1 takes ") == NULL ||
+        strstr(strata_last_error(),
+               ": free disk space where strata.save is, or give the machine of a plan a drive (machine.drives 2TB, ") == NULL)
         fail_msg("%s", strata_last_error());
     st_plan_destroy(plan);
     st_workload_fini(&w);
@@ -328,9 +328,9 @@ static void fewer_checkpoints_are_advised(void **state)
 
     plan = plan_try(&w, &machine, &policy, "two sets and a byte too few");
     assert_false(plan->fits);
-    assert_non_null(strstr(strata_last_error(), "--keep 5 takes 7 sets of "));
-    assert_non_null(
-        strstr(strata_last_error(), ": --keep 2 fits; or free disk space in /a, or name another directory with --save"));
+    assert_non_null(strstr(strata_last_error(), "strata.keep 5 takes 7 sets of "));
+    assert_non_null(strstr(strata_last_error(),
+                           ": strata.keep 2 fits; or free disk space in /a, or name another directory with strata.save"));
     st_plan_destroy(plan);
     policy.sets = st_sets_of_keep(policy.keep = 2);
     plan = plan_try(&w, &machine, &policy, "advised");
@@ -340,15 +340,15 @@ static void fewer_checkpoints_are_advised(void **state)
     policy.sets = st_sets_of_keep(policy.keep = 2);
     machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set;
     plan = plan_try(&w, &machine, &policy, "one");
-    assert_non_null(strstr(strata_last_error(), ": --keep 1 fits; or "));
+    assert_non_null(strstr(strata_last_error(), ": strata.keep 1 fits; or "));
     st_plan_destroy(plan);
     machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set - 1;
     plan = plan_try(&w, &machine, &policy, "not one");
-    assert_non_null(strstr(strata_last_error(), ": --keep 1 does not fit either; free disk space in /a"));
+    assert_non_null(strstr(strata_last_error(), ": strata.keep 1 does not fit either; free disk space in /a"));
     st_plan_destroy(plan);
     policy.sets = st_sets_of_keep(policy.keep = 1);
     plan = plan_try(&w, &machine, &policy, "one asked for");
-    assert_non_null(strstr(strata_last_error(), "--keep 1 takes 3 sets of "));
+    assert_non_null(strstr(strata_last_error(), "strata.keep 1 takes 3 sets of "));
     assert_null(strstr(strata_last_error(), "fits"));
     assert_null(strstr(strata_last_error(), "either"));
     st_plan_destroy(plan);
@@ -356,19 +356,19 @@ static void fewer_checkpoints_are_advised(void **state)
     policy.param_tier = policy.optimizer_tier = STRATA_TIER_DEVICE;
     plan = plan_try(&w, &machine, &policy, "a slower tier that is no disk");
     assert_non_null(strstr(strata_last_error(), "\"cpu\""));
-    assert_non_null(strstr(strata_last_error(), ", with --save DIR and "));
+    assert_non_null(strstr(strata_last_error(), ", with strata.save DIR and "));
     st_plan_destroy(plan);
     machine.capacity.bytes[STRATA_TIER_DEVICE] = 1ull << 34;
     policy.param_tier = STRATA_TIER_NVME;
     plan = plan_try(&w, &machine, &policy, "with a tier on NVMe");
-    assert_non_null(strstr(strata_last_error(), "free disk space in /a, or name another directory with --nvme"));
+    assert_non_null(strstr(strata_last_error(), "free disk space in /a, or name another directory with strata.nvme"));
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
 
 /* Advice that needs a disk names the option that gives one to the settings that it advises, not to those that do not fit: state,
- * weights and activations go where --nvme says, checkpoints there too, and without any of these on NVMe where --save says.  Room
- * in the one directory is none in the other. */
+ * weights and activations go where strata.nvme says, checkpoints there too, and without any of these on NVMe where strata.save
+ * says.  Room in the one directory is none in the other. */
 static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
 {
     enum { DEV = STRATA_TIER_DEVICE, CPU = STRATA_TIER_HOST, NVME = STRATA_TIER_NVME, AUTO = STRATA_TIER_COUNT };
@@ -379,15 +379,15 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
         uint64_t device, host, disk;
         const char *advises, *option; /* NULL: no disk is asked for */
     } rows[] = {
-        {"state moves to NVMe", CPU, CPU, AUTO, false, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
-        {"beside checkpoints", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
-        {"beside checkpoints that have room", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, DISK, "\"nvme\"", "--nvme"},
-        {"beside checkpoints on a small disk", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 1 << 20, "\"nvme\"", "--nvme"},
+        {"state moves to NVMe", CPU, CPU, AUTO, false, 1 << 24, 110 << 20, 0, "\"nvme\"", "strata.nvme"},
+        {"beside checkpoints", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 0, "\"nvme\"", "strata.nvme"},
+        {"beside checkpoints that have room", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, DISK, "\"nvme\"", "strata.nvme"},
+        {"beside checkpoints on a small disk", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 1 << 20, "\"nvme\"", "strata.nvme"},
         {"state moves to the host", DEV, DEV, AUTO, false, 1 << 26, 1ull << 34, 0, "\"cpu\"", NULL},
-        {"beside checkpoints", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, 0, "\"cpu\"", "--save"},
+        {"beside checkpoints", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, 0, "\"cpu\"", "strata.save"},
         {"beside checkpoints that have room", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, DISK, "\"cpu\"", NULL},
-        {"activations are on NVMe", DEV, DEV, NVME, true, 1 << 26, 1ull << 34, 1 << 20, "\"cpu\"", "--nvme"},
-        {"weights are on NVMe", CPU, NVME, AUTO, true, 1 << 24, 64 << 20, 1 << 20, "\"nvme\"", "--nvme"},
+        {"activations are on NVMe", DEV, DEV, NVME, true, 1 << 26, 1ull << 34, 1 << 20, "\"cpu\"", "strata.nvme"},
+        {"weights are on NVMe", CPU, NVME, AUTO, true, 1 << 24, 64 << 20, 1 << 20, "\"nvme\"", "strata.nvme"},
         {"weights are on NVMe, with room", CPU, NVME, AUTO, true, 1 << 24, 64 << 20, DISK, "\"nvme\"", NULL},
     };
     struct st_workload w;

@@ -218,7 +218,7 @@ static void names_are_checked_before_a_run(void **state)
     assert_ok(st_store_check_names(save(), 0, false));
     scratch_put("save/step-00000100/a", "");
     assert_refused(st_store_check_names(save(), 0, false), STRATA_E_INPUT, "(step-00000100): go on from there");
-    assert_refused(st_store_check_names(save(), 99, false), STRATA_E_INPUT, "--overwrite");
+    assert_refused(st_store_check_names(save(), 99, false), STRATA_E_INPUT, "engine.overwrite");
     assert_ok(st_store_check_names(save(), 100, false));
     assert_ok(st_store_check_names(save(), 0, true));
 }

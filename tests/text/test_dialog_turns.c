@@ -341,7 +341,7 @@ static void settings_reach_the_template(void **state)
                 {"{\"enable_thinking\": true}", "<think>\n\n</think>\n\nb<|im_end|>|"},
                 {"{\"enable_thinking\": false}", "b<|im_end|>|"},
                 {"[]", "not a JSON object"},
-                {"{", "--chat-template-kwargs"},
+                {"{", "texts.chat_template_kwargs"},
                 {"{\"tools\": []}", "\"tools\" is each conversation's own"}};
 
     (void)state;

@@ -459,7 +459,7 @@ static void nothing_to_train_is_refused(void **state)
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, ids, mask, 9));
     assert_ok(st_token_writer_finish(w, 0));
-    assert_open_fails(scratch_path("a.bin"), "none of 1 documents has a token to train among its first 8: raise --seq-len");
+    assert_open_fails(scratch_path("a.bin"), "none of 1 documents has a token to train among its first 8: raise model.seq_len");
     scratch_close();
 }
 

@@ -653,7 +653,7 @@ static void unread_columns_are_counted(void **state)
     assert_int_equal(r.unread.count, 0);
     scratch_put("r.jsonl", "{\"instruction\": \"i\", \"response\": \"r\"}\n");
     assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT,
-                   "r.jsonl:1: row 1: column \"output\" is missing: --dataset-info can name another");
+                   "r.jsonl:1: row 1: column \"output\" is missing: texts.dataset_info can name another");
     scratch_put("r.jsonl", GOOD "}\n{\"messages\": 3, \"label\": false}\n");
     assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl:2: row 2: column \"label\": ");
     scratch_put("r.jsonl", "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");
@@ -713,8 +713,8 @@ static void progress_is_told_every_64_rows(void **state)
 static void each_part_has_a_row_that_is_left(void **state)
 {
     struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1};
-    const char *const says[] = {"all rows that are left to train are dropped: another --seed or --val-size may help",
-                                "all rows that are held out are dropped: another --seed or --val-size may help"};
+    const char *const says[] = {"all rows that are left to train are dropped: another texts.seed or texts.val_size may help",
+                                "all rows that are held out are dropped: another texts.seed or texts.val_size may help"};
     uint32_t seen[2] = {0};
 
     (void)state;

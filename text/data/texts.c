@@ -128,7 +128,7 @@ strata_status st_texts_read(const struct st_texts *t)
     for (uint32_t i = 0; i < t->count && st == STRATA_OK; i++) {
         if (st_texts_are_rows(t->paths[i]))
             st_log(ST_LOG_NOTICE,
-                   "%s is used as plain text, with its braces, keys and quotes: with --tokenizer DIR its rows are read",
+                   "%s is used as plain text, with its braces, keys and quotes: with texts.tokenizer DIR its rows are read",
                    t->paths[i]);
         st = read_text(t, t->paths[i]);
         if (st == STRATA_OK)

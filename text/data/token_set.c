@@ -33,7 +33,8 @@ struct st_token_set {
 static void note_cut(const struct st_token_set *s, const struct part *p, uint64_t cut)
 {
     if (cut > 0)
-        st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents are longer than a sequence of %u tokens and are cut: raise --seq-len",
+        st_log(ST_LOG_NOTICE,
+               "%s: %llu of %llu documents are longer than a sequence of %u tokens and are cut: raise model.seq_len",
                st_token_file_name(p->file), (unsigned long long)cut, (unsigned long long)p->meta->documents, s->seq);
 }
 
@@ -67,8 +68,9 @@ static strata_status keep_documents(const struct st_token_set *s, struct part *p
             p->documents[p->document_count++] = (uint32_t)i;
     }
     if (st == STRATA_OK && p->document_count == 0)
-        st = st_error(STRATA_E_INPUT, "%s: none of %llu documents has a token to train among its first %u: raise --seq-len", name,
-                      (unsigned long long)m->documents, s->seq);
+        st = st_error_remedy(st_error(STRATA_E_INPUT, "%s: none of %llu documents has a token to train among its first %u", name,
+                                      (unsigned long long)m->documents, s->seq),
+                             "model.seq_len", "raise model.seq_len");
     else if (st == STRATA_OK && p->document_count < m->documents)
         st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents have nothing to train among their first %u tokens and are left out",
                name, (unsigned long long)(m->documents - p->document_count), (unsigned long long)m->documents, s->seq);
@@ -93,8 +95,9 @@ static strata_status count_windows(const struct st_token_set *s, struct part *p,
         return st;
     }
     if (count < (uint64_t)s->seq + 1)
-        return st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu: lower --seq-len",
-                        st_token_file_name(p->file), (unsigned long long)count, (unsigned long long)s->seq + 1);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu",
+                                        st_token_file_name(p->file), (unsigned long long)count, (unsigned long long)s->seq + 1),
+                               "model.seq_len", "lower model.seq_len");
     *windows = (count - 1) / s->seq;
     return STRATA_OK;
 }

@@ -230,9 +230,9 @@ static strata_status finish(struct job *j, const struct st_texts *texts, struct 
     if (r->tokens == 0)
         return st_error(STRATA_E_INPUT, "%s: the text is empty", name);
     if (j->every > 0 && r->heldout_tokens == 0)
-        return st_error(STRATA_E_INPUT,
-                        "%s: %llu bytes are too few to set every %lluth block of %u bytes aside: give more text, or no --heldout",
-                        name, (unsigned long long)r->source_bytes, (unsigned long long)j->every, BLOCK_BYTES);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: %llu bytes are too few to set every %lluth block of %u bytes aside",
+                                        name, (unsigned long long)r->source_bytes, (unsigned long long)j->every, BLOCK_BYTES),
+                               "tokens.heldout", "give more text, or no tokens.heldout");
     j->train.writer = j->heldout.writer = NULL;
     return st_token_writer_finish_two(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
 }

@@ -45,9 +45,8 @@ strata_status st_cpu_matmul_status(const char *site, int rc)
     case 0:
         return STRATA_OK;
     case ST_MATMUL_NO_MEMORY:
-        return st_error(
-            STRATA_E_NOMEM,
-            "matmul: oneDNN was refused memory: lower --host-memory or --device-memory, or raise the limit (ulimit -v)");
+        return st_error_remedy(st_error(STRATA_E_NOMEM, "matmul: oneDNN was refused memory"), "strata.host_memory",
+                               "lower strata.host_memory or strata.device_memory, or raise the limit (ulimit -v)");
     case ST_MATMUL_UNSUPPORTED:
         return st_error(STRATA_E_NOSYS, "matmul: oneDNN cannot do this on this processor");
     default:

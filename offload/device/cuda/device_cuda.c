@@ -83,8 +83,9 @@ static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
         err = cudaErrorNoDevice;
     if (err != cudaSuccess) {
         (void)cudaGetLastError();
-        return st_error(STRATA_E_NOSYS, "cuda: no usable GPU: %s (%s): use --device cpu", cudaGetErrorString(err),
-                        cudaGetErrorName(err));
+        return st_error_remedy(
+            st_error(STRATA_E_NOSYS, "cuda: no usable GPU: %s (%s)", cudaGetErrorString(err), cudaGetErrorName(err)),
+            "machine.device", "use machine.device cpu");
     }
     if (index >= (uint32_t)count)
         return st_error(STRATA_E_NOSYS, "cuda:%u: this machine has %d %s, counted from 0", index, count,
@@ -93,8 +94,9 @@ static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
     if (err != cudaSuccess)
         return st_cuda_status(err, "cudaGetDeviceProperties");
     if (capability_of(props) < CAPABILITY_LEAST)
-        return st_error(STRATA_E_NOSYS, "cuda:%u: %s has compute capability %d.%d, %d.%d is needed: use --device cpu", index,
-                        props->name, props->major, props->minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
+        return st_error_remedy(st_error(STRATA_E_NOSYS, "cuda:%u: %s has compute capability %d.%d, %d.%d is needed", index,
+                                        props->name, props->major, props->minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10),
+                               "machine.device", "use machine.device cpu");
     return st_cuda_status(ST_CUDA_PASS("cuda.device", cudaSetDevice((int)index)), "cudaSetDevice");
 }
 
@@ -150,8 +152,9 @@ static strata_status no_room(uint64_t wanted)
 
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&free_bytes, &total);
-    return st_error(STRATA_E_NOFIT, "cuda: %s of GPU memory do not fit, %s of %s are free: lower --device-memory",
-                    st_size_text(want, wanted), st_size_text(have, free_bytes), st_size_text(all, total));
+    return st_error_remedy(st_error(STRATA_E_NOFIT, "cuda: %s of GPU memory do not fit, %s of %s are free",
+                                    st_size_text(want, wanted), st_size_text(have, free_bytes), st_size_text(all, total)),
+                           "strata.device_memory", "lower strata.device_memory");
 }
 
 static strata_status take_arena(struct cuda_device *cuda, uint64_t bytes)

@@ -193,10 +193,10 @@ uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t
 static strata_status attended(const char *op, const struct st_attention *at, cudaError_t err)
 {
     if (err == cudaErrorNotSupported)
-        return st_error(STRATA_E_NOSYS,
-                        "cuda: %s: heads of %u in %s need more shared memory than this GPU's blocks have: use 16 bits, or "
-                        "--device cpu",
-                        op, at->head_dim, strata_dtype_name(at->dt));
+        return st_error_remedy(st_error(STRATA_E_NOSYS,
+                                        "cuda: %s: heads of %u in %s need more shared memory than this GPU's blocks have", op,
+                                        at->head_dim, strata_dtype_name(at->dt)),
+                               "machine.device", "use 16 bits, or machine.device cpu");
     return launched(op, err);
 }
 

@@ -34,7 +34,8 @@ static strata_status paced_open(struct st_device **out, const struct st_device_o
     strata_status st;
 
     if (opts->pace == NULL)
-        return st_error(STRATA_E_INVAL, "paced device: it needs a machine to keep the pace of: give --machine FILE");
+        return st_error_remedy(st_error(STRATA_E_INVAL, "paced device: it needs a machine to keep the pace of"), "machine.file",
+                               "give machine.file FILE");
     dev = calloc(1, sizeof(*dev));
     if (dev == NULL)
         return st_error(STRATA_E_NOMEM, "paced device: no memory for its descriptor");

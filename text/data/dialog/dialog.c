@@ -110,6 +110,8 @@ static strata_status open_templates(struct st_dialog *d, const char *wanted)
     return st;
 }
 
+#define KWARGS "texts.chat_template_kwargs"
+
 /* What else the template is told, by the name that other tools give it. */
 static strata_status take_kwargs(struct st_dialog *d, const char *text)
 {
@@ -118,15 +120,15 @@ static strata_status take_kwargs(struct st_dialog *d, const char *text)
 
     if (text == NULL)
         return STRATA_OK;
-    st = st_json_parse(&d->settings, text, strlen(text), "--chat-template-kwargs");
+    st = st_json_parse(&d->settings, text, strlen(text), KWARGS);
     if (st != STRATA_OK)
         return st == STRATA_E_CONFIG ? STRATA_E_INVAL : st;
     if (st_json_type(d->settings) != ST_JSON_OBJECT)
-        return st_error(STRATA_E_INVAL, "--chat-template-kwargs %s: not a JSON object such as {\"enable_thinking\": false}",
-                        text);
+        return st_error_key(st_error(STRATA_E_INVAL, KWARGS " %s: not a JSON object such as {\"enable_thinking\": false}", text),
+                            KWARGS);
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         if (st_json_get(d->settings, taken[i]) != NULL)
-            return st_error(STRATA_E_INVAL, "--chat-template-kwargs: \"%s\" is each conversation's own", taken[i]);
+            return st_error_key(st_error(STRATA_E_INVAL, KWARGS ": \"%s\" is each conversation's own", taken[i]), KWARGS);
     return STRATA_OK;
 }
 

@@ -65,7 +65,8 @@ static strata_status from_named(struct st_template_texts *out, const char *path,
             st = copy(&out->tools, st_json_string(text));
     }
     if (st == STRATA_OK && out->usual == NULL)
-        st = st_error(STRATA_E_INPUT, "%s: chat_template: none of the list is named \"default\": give --template FILE", path);
+        st = st_error_remedy(st_error(STRATA_E_INPUT, "%s: chat_template: none of the list is named \"default\"", path),
+                             "texts.chat_template", "give texts.chat_template FILE");
     return st;
 }
 
@@ -117,10 +118,11 @@ static strata_status from_directory(struct st_template_texts *out, const struct 
     if (found && ((st = from_config(out, path, &found)) != STRATA_OK || found))
         return st;
     list_builtins(names);
-    return st_error(STRATA_E_INPUT,
-                    "%s: no chat template beside it (chat_template.jinja, or chat_template in tokenizer_config.json): "
-                    "give --template with a file or one of %s",
-                    st_tokenizer_path(t), names);
+    return st_error_remedy(
+        st_error(STRATA_E_INPUT,
+                 "%s: no chat template beside it (chat_template.jinja, or chat_template in tokenizer_config.json)",
+                 st_tokenizer_path(t)),
+        "texts.chat_template", "give texts.chat_template with a file or one of %s", names);
 }
 
 static strata_status from_wish(struct st_template_texts *out, const char *wanted)
@@ -141,7 +143,8 @@ static strata_status from_wish(struct st_template_texts *out, const char *wanted
     if (there)
         return from_file(out, wanted);
     list_builtins(names);
-    return st_error(STRATA_E_INPUT, "--template %s: neither a file nor one of %s", wanted, names);
+    return st_error_key(st_error(STRATA_E_INPUT, "texts.chat_template %s: neither a file nor one of %s", wanted, names),
+                        "texts.chat_template");
 }
 
 strata_status st_template_texts_find(struct st_template_texts *out, const struct st_tokenizer *t, const char *wanted)

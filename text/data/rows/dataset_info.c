@@ -57,7 +57,7 @@ static strata_status read_format(enum st_row_format *out, const struct entry *e)
     else if (strcmp(name, "sharegpt") == 0)
         *out = ST_ROWS_SHAREGPT;
     else
-        return wrong(e, "formatting", "neither alpaca nor sharegpt: give the file itself and --format messages");
+        return wrong(e, "formatting", "neither alpaca nor sharegpt: give the file itself and tokens.format messages");
     return STRATA_OK;
 }
 
@@ -269,7 +269,8 @@ static strata_status refuse_pipe(const struct st_dataset *set, const struct entr
 
     if (!st_file_is_pipe(set->path))
         return STRATA_OK;
-    snprintf(what, sizeof(what), "%s is a pipe, which can be read once: make a file of it, or give it by --data", set->path);
+    snprintf(what, sizeof(what),
+             "%s is a pipe, which can be read once: make a file of it, or give it by strata_data_open_texts()", set->path);
     return wrong(e, key, what);
 }
 

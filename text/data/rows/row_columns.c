@@ -11,7 +11,7 @@ enum meaning { WISHED, PAIR, MEDIA, NONE, MEANINGS };
 
 static const char *const refusals[MEANINGS] = {
     [WISHED] = "answers that are not wanted (KTO) are not trained: keep the rows whose label is true",
-    [PAIR] = "pairs of answers are not trained: --dataset-info can name the wanted one as the response",
+    [PAIR] = "pairs of answers are not trained: texts.dataset_info can name the wanted one as the response",
     [MEDIA] = "only text is trained: remove the column, or the rows that have it",
 };
 

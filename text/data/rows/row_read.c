@@ -49,8 +49,8 @@ static void pass_over(struct reading *r, const char *name)
 
 static strata_status missing(const struct reading *r, const char *name, const char *what)
 {
-    return st_error(STRATA_E_INPUT, "%s: column \"%s\" is %s: --format names the format, --dataset-info the columns", r->place,
-                    name, what);
+    return st_error_remedy(st_error(STRATA_E_INPUT, "%s: column \"%s\" is %s", r->place, name, what), "texts.dataset_info",
+                           "tokens.format names the format, texts.dataset_info the columns");
 }
 
 /* A text; NULL: absent or empty. */
@@ -179,10 +179,11 @@ static strata_status no_answer(const struct reading *r, enum st_row_odd *odd)
     const st_json *reply = st_json_get(r->row, name);
 
     *odd = ST_ROW_NO_ANSWER;
-    (void)st_error(STRATA_E_INPUT, "column \"%s\" is %s: --dataset-info can name another", name,
-                   reply == NULL                         ? "missing"
-                   : st_json_type(reply) == ST_JSON_NULL ? "null"
-                                                         : "not a text");
+    (void)st_error_remedy(st_error(STRATA_E_INPUT, "column \"%s\" is %s", name,
+                                   reply == NULL                         ? "missing"
+                                   : st_json_type(reply) == ST_JSON_NULL ? "null"
+                                                                         : "not a text"),
+                          "texts.dataset_info", "texts.dataset_info can name another");
     return STRATA_OK;
 }
 
@@ -272,7 +273,7 @@ static strata_status check_wish(struct reading *r, const st_json *message, const
         what = "a \"loss\" that is neither true nor false";
     else if (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && st_json_bool(loss) && !answer)
         what = "a \"loss\" that is true of another's message than the assistant's, and answers alone are trained (or, with "
-               "--train-on-prompt, all): remove it";
+               "texts.train_on_prompt, all): remove it";
     else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
              (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
         what = "a \"weight\" that is neither 0 nor 1";

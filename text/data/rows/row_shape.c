@@ -161,11 +161,12 @@ static strata_status guess_none(struct st_row_shape *out, const st_json *row, co
             return STRATA_OK;
         }
     }
-    return st_error(STRATA_E_INPUT,
-                    "%s: neither \"messages\", \"conversations\", \"instruction\", \"prompt\" with \"completion\" nor \"text\" "
-                    "is a column: name the columns in "
-                    "a file for --dataset-info",
-                    place);
+    return st_error_remedy(
+        st_error(STRATA_E_INPUT,
+                 "%s: neither \"messages\", \"conversations\", \"instruction\", \"prompt\" with \"completion\" nor \"text\" "
+                 "is a column",
+                 place),
+        "texts.dataset_info", "name the columns in a file for texts.dataset_info");
 }
 
 strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place)

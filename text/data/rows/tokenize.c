@@ -80,9 +80,11 @@ static strata_status plan_rows(struct st_tokenizing *j, struct source *sources, 
     if (st != STRATA_OK || size <= 0)
         return st;
     j->rows_aside = (uint64_t)(size < 1 ? ceil(size * (double)j->rows_all) : size);
-    return j->rows_aside < j->rows_all ? STRATA_OK
-                                       : st_error(STRATA_E_INPUT, "--val-size %g of %llu rows leaves none to train", size,
-                                                  (unsigned long long)j->rows_all);
+    return j->rows_aside < j->rows_all
+               ? STRATA_OK
+               : st_error_key(st_error(STRATA_E_INPUT, "texts.val_size %g of %llu rows leaves none to train", size,
+                                       (unsigned long long)j->rows_all),
+                              "texts.val_size");
 }
 
 /* The rows of one source. */
@@ -301,7 +303,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
         st_log(
             ST_LOG_NOTICE,
             "of %llu answers the template does not tell where they begin: behind the last special token before them; the first: "
-            "%s; see strata tokens --show",
+            "%s; see strata tokens tokens.show",
             (ull)r->answers.guessed, r->guessed);
     if (r->answers.unseen > 0)
         st_log(ST_LOG_NOTICE, "of %llu messages of users, systems and tools the template (%s) writes nothing; the first: %s",
@@ -311,7 +313,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
                (ull)r->toolless, r->template);
     if (r->overruled > 0)
         st_log(ST_LOG_NOTICE,
-               "%llu answers that their rows exclude (loss false, weight 0) are trained, as --train-on-prompt asks",
+               "%llu answers that their rows exclude (loss false, weight 0) are trained, as texts.train_on_prompt asks",
                (ull)r->overruled);
     if (r->functions > 0)
         st_log(ST_LOG_NOTICE,
@@ -368,8 +370,9 @@ static strata_status finish(struct st_tokenizing *j)
         source_bytes[i] = r->parts[i].source_bytes;
         r->parts[i].tokens = writers[i] == NULL ? 0 : st_token_writer_tokens(writers[i]);
         if (writers[i] != NULL && r->parts[i].documents == 0)
-            return st_error(STRATA_E_INPUT, "all rows that are %s are dropped: another --seed or --val-size may help",
-                            i == 0 ? "left to train" : "held out");
+            return st_error_remedy(
+                st_error(STRATA_E_INPUT, "all rows that are %s are dropped", i == 0 ? "left to train" : "held out"),
+                "texts.val_size", "another texts.seed or texts.val_size may help");
     }
     if (j->dialog != NULL) {
         snprintf(r->template, sizeof(r->template), "%s", st_dialog_template_name(j->dialog));

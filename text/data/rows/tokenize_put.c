@@ -34,8 +34,9 @@ static strata_status open_writers(struct st_tokenizing *j, bool dialogs, const c
     strata_status st = STRATA_OK;
 
     if (j->writers[0] != NULL && j->report->dialogs != dialogs)
-        return st_error(STRATA_E_INPUT, "%s: a %s after %s: make a token file of each and give both to --data", place,
-                        dialogs ? "conversation" : "text", dialogs ? "texts" : "conversations");
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: a %s after %s", place, dialogs ? "conversation" : "text",
+                                        dialogs ? "texts" : "conversations"),
+                               "strata_data_open()", "make a token file of each and give both to strata_data_open()");
     if (j->writers[0] != NULL)
         return STRATA_OK;
     if (j->opts->layout != NULL)
