@@ -68,16 +68,17 @@ static void print_wsl(FILE *file, uint32_t version)
     if (version != 2)
         return;
     st_print(file, LABEL "memory is what .wslconfig gives (memory=), half of Windows's where it is silent\n", "wsl");
-    st_print(file,
-             LABEL "Windows bounds how much of it can be pinned, at times to 1 GiB: a run stages the rest, at the rate that "
-                   "--measure finds\n",
-             "");
-    st_print(file, LABEL "GPU memory that nvidia-smi calls free may be Windows's: leave it some (--device-memory)\n", "");
-    st_print(file, LABEL "Windows's drives below /mnt are 9p, too slow for a tier: --nvme on WSL's own disk\n", "");
+    st_print_keyed(file,
+                   LABEL "Windows bounds how much of it can be pinned, at times to 1 GiB: a run stages the rest, at the rate "
+                         "that info.measure finds\n",
+                   "");
+    st_print_keyed(file, LABEL "GPU memory that nvidia-smi calls free may be Windows's: leave it some (strata.device_memory)\n",
+                   "");
+    st_print_keyed(file, LABEL "Windows's drives below /mnt are 9p, too slow for a tier: strata.nvme on WSL's own disk\n", "");
 }
 
 static const char *const memory_notes[] = {
-    [ST_MEMORY_COHERENT] = "its memory and the host's are joined by more than PCIe: --measure finds the link's rate",
+    [ST_MEMORY_COHERENT] = "its memory and the host's are joined by more than PCIe: info.measure finds the link's rate",
     [ST_MEMORY_UNIFIED] = "its memory is the host's: one budget for both, and nothing is offloaded from the one to the "
                           "other",
 };
@@ -87,7 +88,7 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
     char size[24], available[24];
 
     if (r->count == 0)
-        st_print(file, LABEL "none: %s\n", "gpu", r->problem);
+        st_print_keyed(file, LABEL "none: %s\n", "gpu", r->problem);
     for (uint32_t i = 0; i < r->count; i++) {
         const struct st_gpu *gpu = &r->gpus[i];
 
@@ -99,14 +100,14 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
         else
             st_print(file, LABEL "no run can use it: too old, or without memory that is free\n", "");
         if (gpu->memory != ST_MEMORY_OWN)
-            st_print(file, LABEL "%s\n", "", memory_notes[gpu->memory]);
+            st_print_keyed(file, LABEL "%s\n", "", memory_notes[gpu->memory]);
         if (gpu->lacks_bf16 && gpu->usable_bytes != 0)
-            st_print(file, LABEL "no bf16, which needs compute capability 8.0: train in fp16 (--fp16)\n", "");
+            st_print(file, LABEL "no bf16, which needs compute capability 8.0: train in fp16 (fp16.enabled)\n", "");
         st_print(file, LABEL "PCI %s, %s%s\n", "", gpu->pci[0] != '\0' ? gpu->pci : "unknown", gpu->uuid,
                  gpu->is_slice ? ", a MIG slice: a part of its card" : "");
     }
     if (r->count > 0 && r->problem[0] != '\0')
-        st_print(file, LABEL "not usable: %s\n", "", r->problem);
+        st_print_keyed(file, LABEL "not usable: %s\n", "", r->problem);
     if (r->runtime == 0)
         return;
     if (r->driver != 0)
@@ -164,7 +165,7 @@ static void print_dir(FILE *file, const char *dir)
 
     st_report_dir(&report, dir);
     if (report.problem[0] != '\0') {
-        st_print(file, LABEL "%s\n", "nvme", report.problem); /* which names the directory */
+        st_print_keyed(file, LABEL "%s\n", "nvme", report.problem); /* which names the directory */
         return;
     }
     st_print(file, LABEL "%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));

@@ -225,7 +225,7 @@ static void write_head(struct page *page, const struct st_case *of, const struct
     if (!p->simulated)
         snprintf(page->lines[page->line_count++], TEXT, "no step is drawn: %s",
                  p->seconds > 0 ? st_prediction_lacks(&plan->program, &of->figures.machine)
-                                : "no rates are known (--machine FILE, --gpu NAME or --measure)");
+                                : "no rates are known: a machine file has them, a card that is named, or a measurement");
 }
 
 static void draw_page(struct page *page, FILE *file)

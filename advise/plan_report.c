@@ -387,11 +387,11 @@ void st_bounds_print(const struct st_case *of, FILE *to)
     char hardware[24], schedule[24];
 
     if (!(b->schedule > 0) && of->rates_known) {
-        st_print_text(
-            file, "  shortest step: unknown, a rate that it needs is missing in the machine file (strata info --measure --out "
-                  "FILE writes all of them)\n");
+        st_print_keyed(file,
+                       "  shortest step: unknown, a rate that it needs is missing in the machine file (strata info info.measure "
+                       "info.out FILE writes all of them)\n");
     } else if (!(b->schedule > 0)) {
-        st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
+        st_print_keyed(file, "  shortest step: unknown, no rates (machine.file FILE, or strata plan plan.measure)\n");
         if (!figures->machine.capacity.device_is_host)
             st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
     } else {

@@ -335,13 +335,13 @@ static strata_status take_batch(struct st_answer *out, struct st_scene *s)
 
     if (batch < of_ranks || batch / of_ranks > STRATA_GRAD_ACCUM_MAX)
         return st_error(STRATA_E_INVAL,
-                        "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (--seq-len)", batch,
+                        "plan.batch_tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (model.seq_len)", batch,
                         STRATA_GRAD_ACCUM_MAX, q->ranks > 1 ? " on each rank" : "", q->seq);
     s->sequences = (uint32_t)(batch / of_ranks);
     out->sequences = s->sequences * q->ranks;
     if (q->batch_tokens % of_ranks != 0)
-        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences%s, %u of %u tokens each (--seq-len)", batch,
-               q->ranks > 1 ? ", equally many on each rank" : "", out->sequences, q->seq);
+        st_log(ST_LOG_NOTICE, "plan.batch_tokens %" PRIu64 ": a step has whole sequences%s, %u of %u tokens each (model.seq_len)",
+               batch, q->ranks > 1 ? ", equally many on each rank" : "", out->sequences, q->seq);
     return STRATA_OK;
 }
 

@@ -119,7 +119,7 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
     if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)
         return "strata.accumulation says otherwise";
     if (st_case_judge(s->of, &s->of->machine) == NULL)
-        return "chosen at nominal rates: --machine FILE makes the machine's rates the judge";
+        return "chosen at nominal rates: machine.file FILE makes the machine's rates the judge";
     return "the search did not find it";
 }
 
@@ -132,9 +132,9 @@ static void print_schedule(const struct schedules *s, const struct schedule *c, 
     if (both && c->possible)
         st_print(file, " %-11s", accumulation_name(c->accumulation));
     if (!c->possible || c->status != STRATA_OK) {
-        st_print(file, " %s\n",
-                 c->possible ? c->why
-                             : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+        st_print_keyed(file, " %s\n",
+                       c->possible ? c->why
+                                   : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
         return;
     }
     st_print(file, " %s device, %s host", st_size_text(device, c->needed[STRATA_TIER_DEVICE]),
@@ -144,7 +144,7 @@ static void print_schedule(const struct schedules *s, const struct schedule *c, 
     if (c->bounds.schedule > 0)
         st_print(file, " (shortest %s)", st_seconds_text(seconds, c->bounds.schedule));
     if (why != NULL)
-        st_print(file, "  (not chosen: %s)", why);
+        st_print_keyed(file, "  (not chosen: %s)", why);
     st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
 }
 

@@ -135,10 +135,9 @@ static strata_status take_base(struct merging *m)
     const strata_status st = st_adapter_base_find(&m->base, st_run_began_with(&m->ck->manifest));
 
     if (st == STRATA_OK && m->base.is_checkpoint)
-        return st_error(STRATA_E_INPUT,
-                        "%s: its run began with the weights of the checkpoint %s: strata export %s --out DIR writes them, and "
-                        "--model DIR names them here",
-                        m->ck->path, m->base.name, m->base.name);
+        return st_error_remedy(
+            st_error(STRATA_E_INPUT, "%s: its run began with the weights of the checkpoint %s", m->ck->path, m->base.name),
+            "merge.model", "strata export %s export.out DIR writes them, and merge.model DIR names them here", m->base.name);
     if (st == STRATA_OK && m->ck->manifest.model_source[0] != '\0')
         m->opts.model = m->base.name;
     return st;
@@ -162,13 +161,14 @@ static strata_status find_adapter(struct merging *m, bool *is_directory)
         if ((st = st_checkpoint_adapter_spec(&m->spec, m->ck)) != STRATA_OK)
             return st;
         if (m->spec == NULL)
-            return st_error(STRATA_E_INPUT, "%s: its run trained no adapter (strata.lora): export it without --merge",
-                            m->ck->path);
+            return st_error_remedy(st_error(STRATA_E_INPUT, "%s: its run trained no adapter (strata.lora)", m->ck->path),
+                                   "strata.lora", "export it without strata_adapter_merge()");
         if (m->opts.model == NULL && (st = take_base(m)) != STRATA_OK)
             return st;
     }
     if (m->opts.model == NULL)
-        return st_error(STRATA_E_INPUT, "%s: say which weights it is merged into: --model DIR", m->opts.adapter);
+        return st_error_remedy(st_error(STRATA_E_INPUT, "%s: say which weights it is merged into", m->opts.adapter),
+                               "merge.model", "merge.model DIR");
     return STRATA_OK;
 }
 

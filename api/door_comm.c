@@ -86,9 +86,8 @@ static strata_status open_tcp(struct st_comm **out, const struct strata_comm_opt
     };
 
     if (o->address[0] == '\0')
-        return st_error(STRATA_E_INVAL,
-                        "the ranks are on several machines, and nobody says where rank 0 is: set MASTER_ADDR and MASTER_PORT, or "
-                        "say --master-addr and --master-port");
+        return st_error_remedy(st_error(STRATA_E_INVAL, "the ranks are on several machines, and nobody says where rank 0 is"),
+                               "comm.address", "set MASTER_ADDR and MASTER_PORT, or say comm.address and comm.port");
     return st_comm_tcp_open(out, &opts);
 }
 

@@ -207,7 +207,7 @@ strata_status strata_config_check_nvme(const struct strata_config *config)
     st = st_swap_room(opts.nvme.dirs, opts.nvme.dir_count, NULL, opts.nvme.block_bytes, &room, NULL);
     for (uint32_t i = 0; i < opts.nvme.dir_count && st == STRATA_OK; i++)
         if (st_fault_refuses("config.nvme") || access(opts.nvme.dirs[i], W_OK | X_OK) != 0)
-            st = st_owned_dir_error(errno, "cannot write to", opts.nvme.dirs[i], "--nvme");
+            st = st_owned_dir_error(errno, "cannot write to", opts.nvme.dirs[i], "strata.nvme");
     return st;
 }
 

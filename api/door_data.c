@@ -21,7 +21,7 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
         longest <= c->rope_original)
         st_log(ST_LOG_NOTICE,
                "documents have at most %u tokens, and a sequence has %u, which is over the %u of %s's short rotary factors: the "
-               "long ones are used; with --seq-len %u the short ones are, as in transformers",
+               "long ones are used; with model.seq_len %u the short ones are, as in transformers",
                longest, d->seq, c->rope_original, c->name, c->rope_original);
 }
 

@@ -65,8 +65,8 @@ static void log_omp_threads(const struct strata_plan *p)
         return;
     asked = strtoul(text, &end, 10);
     if (end != text && asked != workers)
-        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS is %lu, which is not obeyed: %u %s; --threads N sets their number", asked, workers,
-               workers == 1 ? "worker" : "workers");
+        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS is %lu, which is not obeyed: %u %s; strata.threads sets their number", asked,
+               workers, workers == 1 ? "worker" : "workers");
 }
 
 /* Ranks exchange what GPUs hold by NCCL, and all else as they have met. */
@@ -254,10 +254,10 @@ static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m
     const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && !saved && !st_model_config(m->model)->quantised;
 
     if (saved && !st_model_config(m->model)->out_in && wanted != st_checkpoint_has_nf4(m->checkpoint))
-        return st_error(STRATA_E_INVAL,
-                        "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family: say --set "
-                        "strata.quantization=%s",
-                        m->saved, wanted ? "without nf4" : "in nf4", wanted ? "none" : "nf4");
+        return st_error_remedy(st_error(STRATA_E_INVAL,
+                                        "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family",
+                                        m->saved, wanted ? "without nf4" : "in nf4"),
+                               "strata.quantization", "say config.overrides strata.quantization=%s", wanted ? "none" : "nf4");
     return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
 }
 

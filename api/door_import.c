@@ -84,7 +84,7 @@ static strata_status take_state(struct import *i, const st_json *root)
     m->step = m->train.steps_applied + m->train.steps_skipped;
     m->data_position = m->train.sequences;
     if (st == STRATA_OK && m->train.steps_applied == 0)
-        st = state_fault(i, "steps", "is 0: the run has not begun, and --model takes its weights");
+        st = state_fault(i, "steps", "is 0: the run has not begun, and model.model takes its weights");
     snprintf(m->device, sizeof(m->device), "%s",
              source != NULL && st_json_type(source) == ST_JSON_STRING ? st_json_string(source) : "DeepSpeed");
     return st;
@@ -210,7 +210,7 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
     struct import i = {.model = model};
     fenv_t floats;
     struct st_make_opts how = {
-        .save = save, .option = "--out", .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
+        .save = save, .key = "import.out", .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
     strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_import_opts");
 
     if (model == NULL || parts == NULL || save == NULL || path == NULL)

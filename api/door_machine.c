@@ -18,11 +18,14 @@ strata_status strata_device_check(const char *device)
     if (strcmp(device, "cpu") == 0)
         return STRATA_OK;
     if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
-        return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
+        return st_error_remedy(st_error(STRATA_E_NOSYS, "machine.device %s: this build has no GPU support", device),
+                               "machine.device", "use machine.device cpu");
     if (strncmp(device, "cuda", 4) == 0)
         return st_device_find(device) != NULL ? STRATA_OK
-                                              : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
-    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu, cuda or cuda:N", device);
+                                              : st_error_remedy(st_error(STRATA_E_INVAL, "machine.device %s", device),
+                                                                "machine.device", "use cuda or cuda:N, N from 0");
+    return st_error_remedy(st_error(STRATA_E_INVAL, "machine.device: unknown device \"%s\"", device), "machine.device",
+                           "use cpu, cuda or cuda:N");
 }
 
 /* A plan for a machine that has a GPU needs none here, nor a build that knows them. */
@@ -53,12 +56,13 @@ static strata_status check_opts(const struct strata_machine_opts *o)
         return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
                         ST_COMM_RANKS_MAX);
     if (o->nodes != 0 && o->ranks == 0)
-        return st_error(STRATA_E_INVAL, "%u nodes (--nodes) need ranks that are on them: say how many (--ranks)", o->nodes);
+        return st_error_remedy(st_error(STRATA_E_INVAL, "%u nodes (machine.nodes) need ranks that are on them", o->nodes),
+                               "machine.ranks", "say how many (machine.ranks)");
     if (o->gpu != NULL && o->file != NULL)
-        return st_error(STRATA_E_INVAL, "--gpu %s names a machine to plan for: --machine names one, too", o->gpu);
+        return st_error(STRATA_E_INVAL, "machine.gpu %s names a machine to plan for: machine.file names one, too", o->gpu);
     if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
-        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which --gpu NAME says the card",
-                        o->ram != NULL ? "--ram" : "--drive");
+        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which machine.gpu NAME says the card",
+                        o->ram != NULL ? "machine.ram" : "machine.drives");
     if ((st = check_drives(o)) != STRATA_OK)
         return st;
     if (o->device == NULL || is_gpu_elsewhere(o) || strcmp(o->device, "paced") == 0)
@@ -77,14 +81,15 @@ static strata_status plan_ranks(struct strata_machine *m, const struct strata_ma
     w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->given.rates, o->ranks);
     if (m->hardware != NULL && o->nodes == 0 && m->given.rates.node_ranks == 0 && w->ranks > NODE_GPUS_MOST)
         st_log(ST_LOG_NOTICE,
-               "%u ranks are taken to be on one machine, since no node of %s is known: --nodes N says on how many they are",
+               "%u ranks are taken to be on one machine, since no node of %s is known: machine.nodes N says on how many they are",
                w->ranks, st_hardware_gpu_name(m->hardware->gpu));
     if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
         return STRATA_OK;
     if (o->nodes == 0)
-        return st_error(STRATA_E_INVAL,
-                        "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): --nodes N says on how many they are",
-                        w->ranks, w->local_ranks, m->name);
+        return st_error(
+            STRATA_E_INVAL,
+            "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): machine.nodes N says on how many they are",
+            w->ranks, w->local_ranks, m->name);
     return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
 }
 
@@ -126,7 +131,7 @@ static strata_status open_machine(struct strata_machine *m, const struct strata_
     m->gpu_elsewhere = is_gpu_elsewhere(o);
     st = st_handle_text(&m->cache_dir, o->cache_dir);
     if (st == STRATA_OK)
-        st = st_handle_text(&m->name, o->gpu != NULL ? "--gpu" : o->file);
+        st = st_handle_text(&m->name, o->gpu != NULL ? "machine.gpu" : o->file);
     if (st == STRATA_OK)
         st = st_topology_load_share(&m->topology, m->comm != NULL ? &m->comm->share : NULL);
     if (st == STRATA_OK)

@@ -178,20 +178,20 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
     if (st != STRATA_OK || m->adapter == NULL)
         return st;
     if (o->adapter != NULL)
-        return st_error(STRATA_E_CONFIG,
-                        "%s has an adapter of its own: merge that (strata export --merge), or leave --adapter %s out",
-                        m->checkpoint->path, o->adapter);
+        return st_error(
+            STRATA_E_CONFIG,
+            "%s has an adapter of its own: merge that with strata export (strata_adapter_merge()), or leave model.adapter %s out",
+            m->checkpoint->path, o->adapter);
     m->adapter_saved = true;
     if (m->config.lora[0] != '\0')
         st = st_handle_text(&asked, m->config.lora);
     if (st == STRATA_OK)
         st = keep_settings(m);
     if (st == STRATA_OK && asked != NULL && strcmp(asked, m->config.lora) != 0)
-        st =
-            st_error(STRATA_E_CONFIG,
-                     "%s has an adapter of its own, with other settings than strata.lora: merge that (strata export --merge), or "
-                     "leave strata.lora out",
-                     m->checkpoint->path);
+        st = st_error(STRATA_E_CONFIG,
+                      "%s has an adapter of its own, with other settings than strata.lora: merge that with strata "
+                      "export (strata_adapter_merge()), or leave strata.lora out",
+                      m->checkpoint->path);
     free(asked);
     return st;
 }
@@ -211,8 +211,8 @@ static strata_status take_new_adapter(struct strata_model *m, const struct strat
     strata_status st = STRATA_OK;
 
     if (o->adapter != NULL && m->config.lora[0] != '\0')
-        return st_error(STRATA_E_CONFIG, "%s has strata.lora, and --adapter %s has settings of its own: leave one out",
-                        is_on_command_line(from, "strata.lora") ? "the command line (--lora or --set)" : from->name, o->adapter);
+        return st_error(STRATA_E_CONFIG, "%s has strata.lora, and model.adapter %s has settings of its own: leave one out",
+                        is_on_command_line(from, "strata.lora") ? "the command line" : from->name, o->adapter);
     if (o->adapter != NULL) {
         if ((st = st_handle_text(&m->adapter_dir, o->adapter)) == STRATA_OK &&
             (st = st_path_join(path, o->adapter, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK)
@@ -271,13 +271,12 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     strata_status st;
 
     if (batch.nf4 && m->adapter == NULL && !st_handle_forward_only(m))
-        return st_error(STRATA_E_CONFIG,
-                        "strata.quantization: weights in nf4 are not trained: say with strata.lora (--lora FILE) "
-                        "what is, or use \"none\"");
+        return st_error(STRATA_E_CONFIG, "strata.quantization: weights in nf4 are not trained: say with strata.lora "
+                                         "what is, or use \"none\"");
     if (config->quantised && m->adapter == NULL && !st_handle_forward_only(m))
         return st_error(STRATA_E_CONFIG,
                         "%s: its weights are quantised (\"quantization_config\"), and such are not trained: say with "
-                        "strata.lora (--lora FILE) what is",
+                        "strata.lora what is",
                         m->name);
     if (config->quantised && !batch.nf4)
         st_log(ST_LOG_NOTICE,

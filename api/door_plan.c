@@ -28,12 +28,12 @@ static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
     if (st_handle_only_plans(p->model) || ulimit == NULL ||
         (config->host_memory != ST_AUTO_BYTES && config->device_memory != ST_AUTO_BYTES))
         return st;
-    return st_error(st,
-                    "%s; %s leaves %s of memory: a fifth stays free, %s are set aside for the process and %s for the device: "
-                    "raise %s, or give both --host-memory and --device-memory",
-                    strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->on->topology)),
-                    st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
-                    st_size_text(device, p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE]), ulimit);
+    return st_error_remedy(
+        st_error(st, "%s; %s leaves %s of memory: a fifth stays free, %s are set aside for the process and %s for the device",
+                 strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->on->topology)),
+                 st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
+                 st_size_text(device, p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE])),
+        "strata.host_memory", "raise %s, or give both strata.host_memory and strata.device_memory", ulimit);
 }
 
 /* The planner sees budgets, not where they come from. */
@@ -48,10 +48,11 @@ static strata_status name_budgets(const struct strata_plan *p, strata_status st)
     if (!capacity->device_is_host || capacity->bytes[STRATA_TIER_HOST] != 0 || config->device_memory == ST_AUTO_BYTES ||
         config->host_memory != ST_AUTO_BYTES)
         return name_ulimit(p, st);
-    return st_error(st,
-                    "does not fit: the device's budget of %s is taken from this machine's memory of %s and leaves none for the "
-                    "host: lower --device-memory, or give --host-memory too",
-                    st_size_text(device, config->device_memory), st_size_text(have, st_topology_memory_limit(p->on->topology)));
+    return st_error_remedy(
+        st_error(st,
+                 "does not fit: the device's budget of %s is taken from this machine's memory of %s and leaves none for the host",
+                 st_size_text(device, config->device_memory), st_size_text(have, st_topology_memory_limit(p->on->topology))),
+        "strata.device_memory", "lower strata.device_memory, or give strata.host_memory too");
 }
 
 /* Budgets may be larger than the machine: then the plan fits them, but not the actual memory. */
@@ -63,14 +64,14 @@ static strata_status check_memory(const struct strata_plan *p)
     char wanted[24], have[24];
 
     if (takes > limit && st_topology_ulimit(p->on->topology) != NULL)
-        return st_error(STRATA_E_NOFIT,
-                        "the plan takes %s of memory, %s leaves %s beside the threads' stacks: raise it, or lower --host-memory, "
-                        "--device-memory or --threads",
-                        st_size_text(wanted, takes), st_topology_ulimit(p->on->topology), st_size_text(have, limit));
+        return st_error_remedy(
+            st_error(STRATA_E_NOFIT, "the plan takes %s of memory, %s leaves %s beside the threads' stacks",
+                     st_size_text(wanted, takes), st_topology_ulimit(p->on->topology), st_size_text(have, limit)),
+            "strata.host_memory", "raise it, or lower strata.host_memory, strata.device_memory or strata.threads");
     if (takes > limit)
-        return st_error(STRATA_E_NOFIT,
-                        "the plan takes %s of memory, this machine has %s: lower --host-memory or --device-memory",
-                        st_size_text(wanted, takes), st_size_text(have, limit));
+        return st_error_remedy(st_error(STRATA_E_NOFIT, "the plan takes %s of memory, this machine has %s",
+                                        st_size_text(wanted, takes), st_size_text(have, limit)),
+                               "strata.host_memory", "lower strata.host_memory or strata.device_memory");
     if (takes > available)
         st_log(ST_LOG_WARN, "the plan takes %s of memory, %s are free now", st_size_text(wanted, takes),
                st_size_text(have, available));
@@ -86,7 +87,7 @@ void st_plan_note_memory(const struct strata_plan *p)
     if (p->on->name == NULL && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
         st_log(ST_LOG_WARN,
                "the plan takes %s of memory%s, and this machine has %s: a run here is refused (a machine that is not here: "
-               "--machine, --gpu)",
+               "machine.file, machine.gpu)",
                st_size_text(wanted, p->facts.plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
 }
 

@@ -30,7 +30,7 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
         named = model->tokenizer;
     *path = named != NULL && strcmp(named, "byte") == 0 ? NULL : named;
     if (named != NULL && *path == NULL && vocab < BYTE_VOCAB)
-        return st_error(STRATA_E_INPUT, "--tokenizer byte: bytes are %u tokens, the vocabulary of %s is %u", BYTE_VOCAB,
+        return st_error(STRATA_E_INPUT, "texts.tokenizer byte: bytes are %u tokens, the vocabulary of %s is %u", BYTE_VOCAB,
                         model->name, vocab);
     if (named != NULL)
         return STRATA_OK;
@@ -40,10 +40,12 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
         *path = model->name;
     if (st != STRATA_OK || there || vocab == BYTE_VOCAB)
         return st;
-    return st_error(STRATA_E_INPUT,
-                    "%s has a vocabulary of %u tokens and no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
-                    "merges.txt), and only models of %u tokens read bytes: name one with --tokenizer DIR",
-                    model->name, vocab, BYTE_VOCAB);
+    return st_error_remedy(
+        st_error(STRATA_E_INPUT,
+                 "%s has a vocabulary of %u tokens and no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
+                 "merges.txt), and only models of %u tokens read bytes",
+                 model->name, vocab, BYTE_VOCAB),
+        "texts.tokenizer", "name one with texts.tokenizer DIR");
 }
 
 static strata_status take_date(struct st_date *out, const char *text)
@@ -60,7 +62,7 @@ static void note(const struct st_tokenize_report *r, const struct st_tokenize_op
     st_tokenize_note(r);
     if (r->truncated > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise %s",
-               (unsigned long long)r->truncated, how->seq_len, how->as_trl ? "max_length (--seq-len)" : "--seq-len");
+               (unsigned long long)r->truncated, how->seq_len, how->as_trl ? "max_length (model.seq_len)" : "model.seq_len");
     st_tokenize_note_dropped(r);
 }
 
@@ -199,39 +201,44 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
             how->layout = layout;
         }
     if (o->layout != NULL && how->layout == NULL)
-        return st_error(STRATA_E_INVAL, "--layout %s: it is concatenated, packed or rows", o->layout);
+        return st_error_key(st_error(STRATA_E_INVAL, "texts.layout %s: it is concatenated, packed or rows", o->layout),
+                            "texts.layout");
     if (o->train_on_prompt && o->mask_history)
-        return st_error(STRATA_E_INVAL, "--train-on-prompt and --mask-history exclude each other");
+        return st_error(STRATA_E_INVAL, "texts.train_on_prompt and texts.mask_history exclude each other");
     if (!(o->val_size >= 0 && o->val_size <= VAL_ROWS_MAX))
-        return st_error(STRATA_E_INVAL, "--val-size %g: a part below 1, or a number of rows up to 2^53", o->val_size);
+        return st_error_key(
+            st_error(STRATA_E_INVAL, "texts.val_size %g: a part below 1, or a number of rows up to 2^53", o->val_size),
+            "texts.val_size");
     if (o->val_size >= 1 && o->val_size != (double)(uint64_t)o->val_size)
-        return st_error(STRATA_E_INVAL, "--val-size %g: from 1 on it is a whole number of rows", o->val_size);
+        return st_error_key(st_error(STRATA_E_INVAL, "texts.val_size %g: from 1 on it is a whole number of rows", o->val_size),
+                            "texts.val_size");
     if (o->dataset_count > 0 && o->dataset_info == NULL)
-        return st_error(STRATA_E_INVAL, "--dataset %s needs --dataset-info FILE.json", o->datasets[0]);
+        return st_error_key(st_error(STRATA_E_INVAL, "texts.datasets %s needs texts.dataset_info FILE.json", o->datasets[0]),
+                            "texts.dataset_info");
     return take_date(&how->date, o->date);
 }
 
 /* One token per byte: nothing knows of rows and conversations. */
 static strata_status check_bytes(const struct strata_model *model, const struct strata_texts_opts *o)
 {
-    const char *const option = o->dataset_count > 0              ? "dataset"
-                               : o->chat_template != NULL        ? "template"
-                               : o->chat_template_kwargs != NULL ? "chat-template-kwargs"
-                               : o->date != NULL                 ? "date"
-                               : o->layout != NULL               ? "layout"
-                               : o->max_samples > 0              ? "max-samples"
-                               : o->val_size > 0                 ? "val-size"
-                               : o->train_on_prompt              ? "train-on-prompt"
-                               : o->mask_history                 ? "mask-history"
-                               : o->turn_ends                    ? "train-turn-ends"
-                               : o->as_trl                       ? "as-trl"
-                               : o->strict                       ? "strict"
+    const char *const member = o->dataset_count > 0              ? "texts.datasets"
+                               : o->chat_template != NULL        ? "texts.chat_template"
+                               : o->chat_template_kwargs != NULL ? "texts.chat_template_kwargs"
+                               : o->date != NULL                 ? "texts.date"
+                               : o->layout != NULL               ? "texts.layout"
+                               : o->max_samples > 0              ? "texts.max_samples"
+                               : o->val_size > 0                 ? "texts.val_size"
+                               : o->train_on_prompt              ? "texts.train_on_prompt"
+                               : o->mask_history                 ? "texts.mask_history"
+                               : o->turn_ends                    ? "texts.turn_ends"
+                               : o->as_trl                       ? "texts.as_trl"
+                               : o->strict                       ? "texts.strict"
                                                                  : NULL;
 
-    if (option == NULL)
+    if (member == NULL)
         return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "--%s is for documents, and %s reads bytes: name a tokenizer with --tokenizer DIR", option,
-                    model->name);
+    return st_error_remedy(st_error(STRATA_E_INVAL, "%s is for documents, and %s reads bytes", member, model->name),
+                           "texts.tokenizer", "name a tokenizer with texts.tokenizer DIR");
 }
 
 static strata_status check_names(const char *const *paths, uint32_t count, const struct strata_texts_opts *o)

@@ -50,21 +50,26 @@ static strata_status write_whole(struct strata_tokens *t, const char *const *pat
 static strata_status read_options(struct st_tokenize_opts *how, enum st_token_layout *layout, const struct strata_tokens_opts *o)
 {
     if (o->format != NULL && !st_row_format_find(&how->format, o->format))
-        return st_error(STRATA_E_INVAL, "--format %s: it is auto, text, messages, alpaca, sharegpt or prompt-completion",
-                        o->format);
+        return st_error_key(st_error(STRATA_E_INVAL,
+                                     "tokens.format %s: it is auto, text, messages, alpaca, sharegpt or prompt-completion",
+                                     o->format),
+                            "tokens.format");
     if (o->date != NULL && !st_date_parse(&how->date, o->date))
-        return st_error(STRATA_E_INVAL, "--date %s: no day, or not written as 2026-01-31", o->date);
+        return st_error_key(st_error(STRATA_E_INVAL, "tokens.date %s: no day, or not written as 2026-01-31", o->date),
+                            "tokens.date");
     for (unsigned i = 0; o->layout != NULL && i < ST_LAYOUT_COUNT; i++)
         if (strcmp(o->layout, st_token_layout_name((enum st_token_layout)i)) == 0) {
             *layout = (enum st_token_layout)i;
             how->layout = layout;
         }
     if (o->layout != NULL && how->layout == NULL)
-        return st_error(STRATA_E_INVAL, "--layout %s: it is concatenated, packed or rows", o->layout);
+        return st_error_key(st_error(STRATA_E_INVAL, "tokens.layout %s: it is concatenated, packed or rows", o->layout),
+                            "tokens.layout");
     if (o->train_on_prompt && o->mask_history)
-        return st_error(STRATA_E_INVAL, "--train-on-prompt and --mask-history exclude each other");
+        return st_error(STRATA_E_INVAL, "tokens.train_on_prompt and tokens.mask_history exclude each other");
     if (o->val_size >= 1 && o->val_size != (double)(uint64_t)o->val_size)
-        return st_error(STRATA_E_INVAL, "--val-size %g: from 1 on it is a whole number of rows", o->val_size);
+        return st_error_key(st_error(STRATA_E_INVAL, "tokens.val_size %g: from 1 on it is a whole number of rows", o->val_size),
+                            "tokens.val_size");
     return STRATA_OK;
 }
 
@@ -231,8 +236,8 @@ static void print_documents(const struct st_tokenize_opts *o, const struct st_to
         st_print(file, "truncated to %u tokens: %llu documents\n", o->seq_len, (ull)r->truncated);
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
         if (r->dropped[odd] > 0)
-            st_print(file, "dropped: %llu, %s; the first: %s\n", (ull)r->dropped[odd], st_row_odd_text((enum st_row_odd)odd),
-                     r->first[odd]);
+            st_print_keyed(file, "dropped: %llu, %s; the first: %s\n", (ull)r->dropped[odd],
+                           st_row_odd_text((enum st_row_odd)odd), r->first[odd]);
 }
 
 strata_status strata_tokens_print(const struct strata_tokens *tokens, FILE *file)

@@ -73,7 +73,7 @@ static strata_status take_published(struct strata_model *m)
     if (preset == NULL || !st_handle_only_plans(m) || is_preset(m->name) || st_handle_is_directory(m->name) ||
         (strchr(m->name, '/') != NULL && !st_hub_is_id(m->name)))
         return STRATA_OK;
-    st_log(ST_LOG_NOTICE, "--model %s: taken for the preset %s, which has its shapes", m->name, preset);
+    st_log(ST_LOG_NOTICE, "model.model %s: taken for the preset %s, which has its shapes", m->name, preset);
     if ((st = st_handle_text(&name, preset)) != STRATA_OK)
         return st;
     free(m->name);
@@ -113,8 +113,9 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
     if ((st = take_cached(m)) != STRATA_OK)
         return st;
     if (is_preset(m->name) && st_handle_is_directory(m->name))
-        st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
-               m->name, m->name);
+        st_log(ST_LOG_NOTICE,
+               "%s is both a preset and a directory here: using the preset; for the directory say model.model ./%s", m->name,
+               m->name);
     m->is_file = !is_preset(m->name) && is_json_file(m->name);
     if (m->is_file && (!st_handle_only_plans(m) || strcmp(st_path_name(m->name), ST_ADAPTER_CONFIG_NAME) == 0))
         return st_handle_no_such_model(m->name);
@@ -124,7 +125,7 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
     if (m->is_dir && !st_handle_is_directory(m->name))
         return st_handle_no_such_model(m->name);
     if (m->is_dir && (st = find_checkpoint(m)) != STRATA_OK)
-        return st_error_prefix(st, "--model");
+        return st_error_key(st_error_prefix(st, "model.model"), "model.model");
     if (m->is_dir && (st = st_handle_check_directory(m->name)) != STRATA_OK)
         return st;
     st = m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);

@@ -18,7 +18,7 @@
     "GGUF is not read: transformers makes a model directory of it (from_pretrained(DIR, gguf_file=NAME), then "                  \
     "save_pretrained(), of model and tokenizer)"
 #define WEIGHTS "a file of weights: name its directory, which has config.json, too"
-#define TABLE   "a table of data, not a model: give it to --data as .jsonl (datasets.load_dataset(...).to_json())"
+#define TABLE   "a table of data, not a model: give it to strata_data_open_texts() as .jsonl (datasets.load_dataset(...).to_json())"
 
 /* Names of files by their endings. */
 static const struct {
@@ -26,7 +26,7 @@ static const struct {
 } files[] = {
     {".gguf", GGUF},
     {".safetensors", WEIGHTS},
-    {".bin", "of weights name the directory, which has config.json, too; tokens go to --data"},
+    {".bin", "of weights name the directory, which has config.json, too; tokens go to strata_data_open()"},
     {".pt", WEIGHTS},
     {".pth", WEIGHTS},
     {".ckpt", WEIGHTS},
@@ -34,9 +34,9 @@ static const struct {
     {".arrow", TABLE},
     {".csv", TABLE},
     {".tsv", TABLE},
-    {".jsonl", "data, not a model: give it to --data"},
-    {".txt", "data, not a model: give it to --data"},
-    {ST_ADAPTER_CONFIG_NAME, "settings of an adapter: name its base with --model, and its directory with --adapter"},
+    {".jsonl", "data, not a model: give it to strata_data_open_texts()"},
+    {".txt", "data, not a model: give it to strata_data_open_texts()"},
+    {ST_ADAPTER_CONFIG_NAME, "settings of an adapter: name its base with model.model, and its directory with model.adapter"},
     {".json", "a file of shapes, which has no weights: strata plan alone takes one, name the directory with the weights"},
 };
 
@@ -44,8 +44,8 @@ static strata_status refuse_file(const char *name)
 {
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (st_path_ends(name, files[i].ending))
-            return st_error(STRATA_E_INPUT, "--model %s: %s", name, files[i].what);
-    return st_error(STRATA_E_INPUT, "--model %s: is no directory", name);
+            return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: %s", name, files[i].what), "model.model");
+    return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: is no directory", name), "model.model");
 }
 
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)
@@ -58,7 +58,7 @@ strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)
     st = st_hub_find(dir, root, *name);
     if (st == STRATA_OK && dir[0] != '\0')
         *name = dir;
-    return st == STRATA_OK ? st : st_error_prefix(st, "--model");
+    return st == STRATA_OK ? st : st_error_key(st_error_prefix(st, "model.model"), "model.model");
 }
 
 strata_status st_handle_no_such_model(const char *name)
@@ -70,15 +70,16 @@ strata_status st_handle_no_such_model(const char *name)
     if (there)
         return refuse_file(name);
     if (errno != ENOENT)
-        return st_error_errno(errno, "--model %s", name);
+        return st_error_key(st_error_errno(errno, "model.model %s", name), "model.model");
     if (!st_hub_is_id(name))
-        return st_error(STRATA_E_INPUT, "--model %s: no such directory", name);
+        return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: no such directory", name), "model.model");
     (void)!st_hub_find(dir, root, name); /* whoever looked before was told what is wrong */
     st_hub_command(command, name);
-    return st_error(STRATA_E_INPUT,
-                    "--model %s: no such directory, none in the Hugging Face cache%s%s, and nothing is downloaded: fetch it with "
-                    "\"%s\"",
-                    name, root[0] != '\0' ? " " : "", root, command);
+    return st_error_remedy(
+        st_error(STRATA_E_INPUT,
+                 "model.model %s: no such directory, none in the Hugging Face cache%s%s, and nothing is downloaded", name,
+                 root[0] != '\0' ? " " : "", root),
+        "model.model", "fetch it with \"%s\"", command);
 }
 
 /* --- directories --- */
@@ -94,11 +95,11 @@ static strata_status refuse_adapter(const char *dir, const char *config)
         member = st_json_get(root, "base_model_name_or_path");
     if (member != NULL)
         base = st_json_string(member);
-    st = st_error(
-        STRATA_E_INPUT,
-        "--model %s: an adapter of %s: name that with --model, this with --adapter; strata export --merge makes one model "
-        "of both",
-        dir, base != NULL && base[0] != '\0' ? base : "another model");
+    st = st_error(STRATA_E_INPUT,
+                  "model.model %s: an adapter of %s: name that with model.model, this with model.adapter; strata export "
+                  "(strata_adapter_merge()) makes one model "
+                  "of both",
+                  dir, base != NULL && base[0] != '\0' ? base : "another model");
     st_json_free(root);
     return st;
 }
@@ -134,11 +135,12 @@ strata_status st_handle_check_directory(const char *dir)
     if (has_file(path, dir, ST_ADAPTER_CONFIG_NAME))
         return refuse_adapter(dir, path);
     if (has_ending(dir, ".gguf"))
-        return st_error(STRATA_E_INPUT, "--model %s: %s", dir, GGUF);
+        return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: %s", dir, GGUF), "model.model");
     if (has_file(path, dir, "params.json"))
-        return st_error(STRATA_E_INPUT,
-                        "--model %s: has params.json, the form of those who published it: name a directory of it as transformers "
-                        "writes it, with config.json",
-                        dir);
+        return st_error(
+            STRATA_E_INPUT,
+            "model.model %s: has params.json, the form of those who published it: name a directory of it as transformers "
+            "writes it, with config.json",
+            dir);
     return STRATA_OK; /* whoever reads config.json says that it is missing */
 }

@@ -59,7 +59,7 @@ static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *d
         char *slash = strrchr(place, '/');
 
         if (errno != ENOENT)
-            return st_error_errno(errno, "strata.save (--save) %s", dir);
+            return st_error_key(st_error_errno(errno, "strata.save %s", dir), "strata.save");
         if (slash == NULL)
             memcpy(place, ".", sizeof("."));
         else
@@ -67,7 +67,7 @@ static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *d
     }
     if (S_ISDIR(info.st_mode))
         return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "strata.save (--save) %s: %s is not a directory", dir, place);
+    return st_error_key(st_error(STRATA_E_INPUT, "strata.save %s: %s is not a directory", dir, place), "strata.save");
 }
 
 /* A plan for drives that are not here: the directories of the configuration need not be there, nor are they looked at. */
@@ -102,17 +102,16 @@ static strata_status check_budgets(const struct st_config *config, const struct 
     char asked[24], have[24], ram[80];
 
     if (device != ST_AUTO_BYTES && device > has[STRATA_TIER_DEVICE])
-        return st_error(STRATA_E_CONFIG,
-                        "strata.device_memory (--device-memory) %s: card %s leaves %s for a run: name another one (--gpu), "
-                        "or give less",
-                        st_size_text(asked, device), st_hardware_gpu_name(on->hardware->gpu),
-                        st_size_text(have, has[STRATA_TIER_DEVICE]));
+        return st_error_remedy(st_error(STRATA_E_CONFIG, "strata.device_memory %s: card %s leaves %s for a run",
+                                        st_size_text(asked, device), st_hardware_gpu_name(on->hardware->gpu),
+                                        st_size_text(have, has[STRATA_TIER_DEVICE])),
+                               "strata.device_memory", "name another one (machine.gpu), or give less");
     if (host == ST_AUTO_BYTES || host <= has[STRATA_TIER_HOST])
         return STRATA_OK;
     st_hardware_ram_text(ram, sizeof(ram), on->hardware);
-    return st_error(STRATA_E_CONFIG,
-                    "strata.host_memory (--host-memory) %s: %s leave %s for a run: name more (--ram), or give less",
-                    st_size_text(asked, host), ram, st_size_text(have, has[STRATA_TIER_HOST]));
+    return st_error_remedy(st_error(STRATA_E_CONFIG, "strata.host_memory %s: %s leave %s for a run", st_size_text(asked, host),
+                                    ram, st_size_text(have, has[STRATA_TIER_HOST])),
+                           "strata.host_memory", "name more (machine.ram), or give less");
 }
 
 /* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
@@ -125,7 +124,7 @@ static strata_status check_device_bytes(const struct strata_model *m, const stru
         !(card || on->gpu_elsewhere))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", on->name,
-                    card ? ": add it, or set strata.device_memory (--device-memory)" : "");
+                    card ? ": add it, or set strata.device_memory" : "");
 }
 
 static strata_status look_at_machine(struct strata_plan *p)
@@ -136,7 +135,7 @@ static strata_status look_at_machine(struct strata_plan *p)
     strata_status st;
 
     if (p->model->nvme_named && !st_config_uses_nvme(&p->model->config))
-        st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
+        st_log(ST_LOG_NOTICE, "strata.nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
     if ((st = machine_opts(&here, p, place)) != STRATA_OK)
         return st;

@@ -129,11 +129,14 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
         const struct st_tensor *t = st_model_tensor(model, i);
 
         if ((st = compare_tensor(c, st_model_workload(model), &from, t)) == STRATA_OK && c->differs)
-            st = st_error(STRATA_E_INPUT,
-                          "%s: tensor %s differs from the one that the adapter of %s was trained beside: --model names the "
-                          "directory of those weights; if the adapter is meant for these, strata export %s --out DIR writes it, "
-                          "and --adapter DIR takes it for any model of its shapes",
-                          dir, t->name, c->ck->path, c->ck->path);
+            st = st_error_remedy(st_error(STRATA_E_INPUT,
+                                          "%s: tensor %s differs from the one that the adapter of %s was trained beside", dir,
+                                          t->name, c->ck->path),
+                                 "model.model",
+                                 "model.model names the directory of those weights; if the adapter is meant for these, strata "
+                                 "export %s export.out "
+                                 "DIR writes it, and model.adapter DIR takes it for any model of its shapes",
+                                 c->ck->path);
     }
     return st == STRATA_OK ? st_hf_reader_check_unchanged(weights) : st;
 }

@@ -61,11 +61,11 @@ static strata_status cannot_make(const char *save, int err)
     strata_status st;
 
     if (err != ENOENT)
-        return st_error_errno(err, "strata.save (--save) %s", save);
+        return st_error_key(st_error_errno(err, "strata.save %s", save), "strata.save");
     if ((st = st_path_dir(above, save)) != STRATA_OK)
         return st;
-    return st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in: mkdir -p %s makes one", save,
-                    above);
+    return st_error_remedy(st_error(STRATA_E_INPUT, "strata.save %s: there is no directory to make it in", save), "strata.save",
+                           "mkdir -p %s makes one", above);
 }
 
 strata_status st_checkpointer_check_place(const char *dir)

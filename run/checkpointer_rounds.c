@@ -61,11 +61,10 @@ static strata_status see(const struct st_checkpointer *s, const char *dir)
 {
     if (!st_fault_refuses("run.save_seen") && access(dir, R_OK | W_OK) == 0)
         return STRATA_OK;
-    return st_error(
-        errno == ENOENT || errno == EACCES ? STRATA_E_INPUT : STRATA_E_IO,
-        "strata.save (--save) %s: rank 0 has begun to save there, and this rank does not see it (%s): it must be on a "
-        "file system that all ranks share",
-        s->save, strerror(errno));
+    return st_error_remedy(st_error(errno == ENOENT || errno == EACCES ? STRATA_E_INPUT : STRATA_E_IO,
+                                    "strata.save %s: rank 0 has begun to save there, and this rank does not see it (%s)", s->save,
+                                    strerror(errno)),
+                           "strata.save", "it must be on a file system that all ranks share");
 }
 
 strata_status st_checkpointer_rehearse(struct st_checkpointer *s)

@@ -151,8 +151,8 @@ strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_m
     add_config(&f, m->config);
     add_shape(&f, m);
     add_text(&f, "the precision", strata_dtype_name(w->dtype));
-    add_number(&f, "--seq-len", m->seq);
-    add_number(&f, "--seed", m->seed);
+    add_number(&f, "model.seq_len", m->seq);
+    add_number(&f, "model.seed", m->seed);
     add_number(&f, "the number of parameters", w->params);
     add_text(&f, "whether sequences hold several documents", m->documents ? "true" : "false");
     if (f.status == STRATA_OK)

@@ -53,10 +53,9 @@ static strata_status compare_shaping(const struct st_config config[2], const cha
                 continue;
             const size_t at = find_difference(was, is);
 
-            return st_error(STRATA_E_INPUT,
-                            "%s was saved by a run with %s %.160s, and this one has %.160s: resume with the same, or begin anew "
-                            "without --resume and with another --save",
-                            name, path, was[at] != '\0' ? was + at : "none", is[at] != '\0' ? is + at : "none");
+            return st_error_remedy(st_error(STRATA_E_INPUT, "%s was saved by a run with %s %.160s, and this one has %.160s", name,
+                                            path, was[at] != '\0' ? was + at : "none", is[at] != '\0' ? is + at : "none"),
+                                   path, "resume with the same, or begin anew without train.resume and with another strata.save");
         }
     return STRATA_OK;
 }
@@ -147,7 +146,7 @@ static strata_status compare_file(const struct st_manifest *was, const struct st
     if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
         return st_error(STRATA_E_INPUT,
                         "%s is made into other tokens than the run of %s read: the chat template took %s for today there, and %s "
-                        "here: resume with --date %s, or without --date",
+                        "here: resume with texts.date %s, or without texts.date",
                         b->path, name, was->data_date, is->data_date, was->data_date);
     if (strcmp(a->path, b->path) == 0)
         return st_error(STRATA_E_INPUT,
@@ -180,14 +179,14 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
         if (!differs && in_order(was->data_order) == in_order(is->data_order)) /* of callers: the program has no option for it */
             return st_error(STRATA_E_INPUT, "%s was saved by a run with data_order %u, and this one has %u", name,
                             was->data_order, is->data_order);
-        return st_error(STRATA_E_INPUT,
-                        "%s was saved by a run %s %s, and this one is one %s: its order of sequences would be another", name,
-                        has ? "with" : "without", differs ? "--epochs" : "--no-shuffle", has ? "without it" : "with it");
+        return st_error(
+            STRATA_E_INPUT, "%s was saved by a run %s %s, and this one is one %s: its order of sequences would be another", name,
+            has ? "with" : "without", differs ? "config.steps_later" : "train.no_shuffle", has ? "without it" : "with it");
     }
     if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
         return st_error(STRATA_E_INPUT,
-                        "%s was saved by a run with --seq-len %u --seed %" PRIu64 ", and this one has %u and %" PRIu64
-                        ": its order of sequences would be another",
+                        "%s was saved by a run with model.seq_len %u resume.data_seed %" PRIu64
+                        ", and this one has %u and %" PRIu64 ": its order of sequences would be another",
                         name, was->data_seq, was->data_seed, is->data_seq, is->data_seed);
     return STRATA_OK;
 }
@@ -205,8 +204,9 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
             st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from a run that never ended",
                    name, places[i].what, places[i].was, places[i].is);
     if (strcmp(was->model, is->model) != 0 || strcmp(was->model_source, is->model_source) != 0)
-        st_log(ST_LOG_NOTICE, "%s is of a run that began with the weights of %s; --model names %s, whose weights are not read",
-               name, was->model_source[0] != '\0' ? was->model_source : was->model,
+        st_log(ST_LOG_NOTICE,
+               "%s is of a run that began with the weights of %s; model.model names %s, whose weights are not read", name,
+               was->model_source[0] != '\0' ? was->model_source : was->model,
                is->model_source[0] != '\0' ? is->model_source : is->model);
     if (was->numerics != is->numerics)
         st_log(ST_LOG_NOTICE,
@@ -243,11 +243,11 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
     strata_status st = load_configs(config, source, was, is, name);
 
     if (st == STRATA_OK && config[0].train_batch != config[1].train_batch)
-        st = st_error(
-            STRATA_E_INPUT,
-            "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
-            "the same; without --grad-accum, or with \"auto\", it follows",
-            name, config[0].train_batch, config[1].train_batch);
+        st = st_error_remedy(st_error(STRATA_E_INPUT, "%s was saved by a run of %u sequences a step, and this one has %u", name,
+                                      config[0].train_batch, config[1].train_batch),
+                             "gradient_accumulation_steps",
+                             "train_micro_batch_size_per_gpu times gradient_accumulation_steps must be the same; without "
+                             "gradient_accumulation_steps, or with \"auto\", it follows");
     if (st == STRATA_OK && config[0].micro_batch != config[1].micro_batch)
         st_log(ST_LOG_NOTICE,
                "a step's sequences are summed in other parts than in %s (%u at a time, and %u here): bits may differ from a run "

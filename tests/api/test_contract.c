@@ -543,6 +543,37 @@ static void a_planned_rank_has_what_one_here_takes(void **state)
     run_close(&r);
 }
 
+/* Programs put arguments of their own in the place of what these name. */
+static void an_error_has_its_key_and_remedy(void **state)
+{
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_machine_opts here = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machine;
+    struct run r = {.use = STRATA_USE_PLAN};
+
+    (void)state;
+    config.text = "{\"strata\": {\"keep\": 0}}";
+    assert_int_equal(strata_config_open(&r.config, &config), STRATA_E_CONFIG);
+    assert_string_equal(strata_error_key(), "strata.keep");
+    config.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 4096, \"host_memory\": 134217728}}";
+    assert_ok(strata_config_open(&r.config, &config));
+    opts.model = "nano";
+    opts.use = STRATA_USE_PLAN;
+    opts.seq_len = 1 << 20;
+    assert_int_equal(strata_model_open(&r.model, r.config, &opts), STRATA_E_INVAL);
+    assert_string_equal(strata_error_key(), "model.seq_len");
+    assert_string_equal(strata_error_remedy(), "lower model.seq_len");
+    opts.seq_len = RUN_SEQ;
+    assert_ok(strata_model_open(&r.model, r.config, &opts));
+    assert_ok(strata_machine_open(&machine, &here));
+    assert_int_equal(strata_plan_make(&r.plan, r.model, machine), STRATA_E_NOFIT);
+    strata_machine_close(machine);
+    assert_string_equal(strata_error_key(), "strata.device_memory");
+    assert_non_null(strstr(strata_error_remedy(), "raise strata.device_memory"));
+    run_close(&r);
+}
+
 static void options_of_another_size(void **state)
 {
     struct sized whole, from = {.size = sizeof(from), .a = 1, .b = 2};
@@ -645,6 +676,7 @@ int main(void)
         cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
         cmocka_unit_test(a_plan_for_more_memory_than_there_is_does_not_fit),
         cmocka_unit_test(a_planned_rank_has_what_one_here_takes),
+        cmocka_unit_test(an_error_has_its_key_and_remedy),
         cmocka_unit_test(options_of_another_size),
         cmocka_unit_test(results_of_another_size),
         cmocka_unit_test(a_refused_step_says_nothing),

@@ -251,17 +251,17 @@ static void options_of_texts_are_checked(void **state)
     assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "count is 0");
     opts.datasets = sets;
     opts.dataset_count = 1;
-    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--dataset alpaca needs --dataset-info");
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "texts.datasets alpaca needs texts.dataset_info");
     opts.dataset_info = "tests/golden/recipes/data/dataset_info.json";
     opts.train_on_prompt = opts.mask_history = true;
     assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "exclude each other");
     opts.mask_history = false;
     opts.layout = "tiles";
-    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--layout tiles");
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "texts.layout tiles");
     opts.layout = "rows";
     opts.val_size = 1.5;
     opts.heldout = &heldout;
-    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--val-size 1.5");
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "texts.val_size 1.5");
     opts.val_size = 0.5;
     opts.heldout = NULL;
     assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "heldout is NULL");
@@ -314,7 +314,7 @@ static void rows_held_out_are_a_part_or_a_number(void **state)
     opts.heldout = &heldout;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         opts.val_size = sizes[i];
-        assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "--val-size");
+        assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "texts.val_size");
     }
     assert_true(r.data == NULL && heldout == NULL);
     run_close(&r);
@@ -329,9 +329,9 @@ static void documents_need_a_tokenizer(void **state)
         {.opts_size = sizeof(given[0]), .turn_ends = true},         {.opts_size = sizeof(given[0]), .strict = true},
         {.opts_size = sizeof(given[0]), .as_trl = true},
     };
-    static const char *const names[] = {"--template ",        "--date ",         "--layout ",          "--max-samples ",
-                                        "--train-on-prompt ", "--mask-history ", "--train-turn-ends ", "--strict ",
-                                        "--as-trl "};
+    static const char *const names[] = {"texts.chat_template ",   "texts.date ",         "texts.layout ",    "texts.max_samples ",
+                                        "texts.train_on_prompt ", "texts.mask_history ", "texts.turn_ends ", "texts.strict ",
+                                        "texts.as_trl "};
     static const char *const sets[] = {"alpaca"};
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
     struct strata_data *heldout = NULL;
@@ -346,11 +346,11 @@ static void documents_need_a_tokenizer(void **state)
         assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &given[i]), names[i]);
     opts.val_size = 0.5;
     opts.heldout = &heldout;
-    assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "--val-size is for documents");
+    assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "texts.val_size is for documents");
     opts.datasets = sets;
     opts.dataset_count = 1;
     opts.dataset_info = "tests/golden/recipes/data/dataset_info.json";
-    assert_refused(strata_data_open_texts(&r.data, r.model, NULL, 0, &opts), "--dataset is for documents");
+    assert_refused(strata_data_open_texts(&r.data, r.model, NULL, 0, &opts), "texts.datasets is for documents");
     assert_true(r.data == NULL && heldout == NULL);
     run_close(&r);
 }

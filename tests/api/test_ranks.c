@@ -157,10 +157,10 @@ static void what_differs_is_named(void **state)
         struct rank odd;
         const char *words[3];
     } rows[] = {
-        {{.seed = 9}, {"--seed differs", "rank 0 has 0", "rank 1 has 9"}},
+        {{.seed = 9}, {"model.seed differs", "rank 0 has 0", "rank 1 has 9"}},
         {{.use = STRATA_USE_EVAL}, {"the use of the model differs"}},
         {{.documents = true}, {"whether sequences hold several documents differs", "rank 0 has false", "rank 1 has true"}},
-        {{.seq_len = 8}, {"--seq-len differs", "rank 1 has 8"}},
+        {{.seq_len = 8}, {"model.seq_len differs", "rank 1 has 8"}},
         {{.model = "mini"}, {"the model's number of blocks differs", "rank 0 has", "rank 1 has"}},
         {{.override = "optimizer.params.lr=0.5"}, {"optimizer.params.lr differs", "rank 1 has 0.5"}},
         {{.override = "zero_optimization.stage=3"}, {"zero_optimization.stage differs", "rank 0 has 0", "rank 1 has 3"}},

@@ -464,7 +464,7 @@ static void what_bits_depend_on_is_compared(void **state)
                                            "was saved with the device abacus, and this one is cpu: bits may differ",
                                            "was saved with the instruction set odd, and this one is ",
                                            "was saved with the matmul library mine, and this one is ",
-                                           "of a run that began with the weights of elsewhere; --model names nano"};
+                                           "of a run that began with the weights of elsewhere; model.model names nano"};
         struct strata_checkpoint *checkpoint = NULL;
         struct run again = {.text = CONFIG_HEAD "}}"};
         uint64_t bytes;

@@ -76,7 +76,7 @@ static void what_no_checkpoint_can_say_is_refused(void **state)
     assert_refused(strata_engine_resume(r.engine, checkpoint, &other), "data_order: 5 is not an order");
     other.data_order = STRATA_DATA_SHUFFLED;
     assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
-    assert_non_null(strstr(strata_last_error(), "by a run with --no-shuffle, and this one is one without it"));
+    assert_non_null(strstr(strata_last_error(), "by a run with train.no_shuffle, and this one is one without it"));
     other.data_order = STRATA_DATA_CYCLE;
     assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
     assert_non_null(strstr(strata_last_error(), "by a run with data_order 1, and this one has 3"));

@@ -212,8 +212,8 @@ static void dropout_that_changes_is_told(void **state)
 
     run(w, TRAIN "--max-steps 2 --save {w}/told --set " DROPOUT("0.25"));
     workplace_run_ok(w, &p, TRAIN "--max-steps 3 --resume {w}/told --set " DROPOUT("0.5"));
-    assert_non_null(
-        strstr(p.err, "strata.lora is {\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":0.5} from here on; in"));
+    assert_non_null(strstr(
+        p.err, "strata.lora is {\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":0.5} from here on; in"));
     program_free(&p);
 }
 
@@ -275,9 +275,9 @@ static void a_run_of_another_adapter_is_refused(void **state)
         const char *options, *says;
     } rows[] = {
         {"--set 'strata.lora={\"r\":5,\"target_modules\":\"all-linear\"}'",
-         "was saved by a run with strata.lora {\"r\":4,\"target_modules\":\"all-linear\""},
-        {"", "strata.lora {\"r\":4,"},
-        {"--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\"]}'", "strata.lora \"target_modules\":\"all-linear\""},
+         "was saved by a run with strata.lora (--lora) {\"r\":4,\"target_modules\":\"all-linear\""},
+        {"", "strata.lora (--lora) {\"r\":4,"},
+        {"--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\"]}'", "strata.lora (--lora) \"target_modules\":\"all-linear\""},
     };
     static const char listed[] = "--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\",\"%s\"]}'";
     const struct workplace *w = *state;
@@ -290,7 +290,7 @@ static void a_run_of_another_adapter_is_refused(void **state)
     snprintf(lora, sizeof(lora), listed, "c_proj");
     snprintf(command, sizeof(command), TRAIN "--max-steps 2 --resume {w}/listed %s", lora);
     workplace_run(w, &list, command);
-    if (list.code != 2 || strstr(list.err, "strata.lora \"target_modules\":[\"c_fc\",\"c_attn\"]") == NULL)
+    if (list.code != 2 || strstr(list.err, "strata.lora (--lora) \"target_modules\":[\"c_fc\",\"c_attn\"]") == NULL)
         fail_msg("%s: exit code %d\n%s", command, list.code, list.err);
     program_free(&list);
     run(w, TRAIN "--set " LORA " --max-steps 1 --save {w}/ranked");

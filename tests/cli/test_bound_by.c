@@ -469,7 +469,7 @@ static void pressure_is_named_when_it_is_the_cause(void **state)
     assert_holds(text, " | 600 ms waiting for memory | 1234 major faults | 300 MiB in swap | ");
     assert_holds(text,
                  "\n  pressure      memory pressure: 1,234 major faults, 30 % of the time waiting for memory, 300 MiB of this "
-                 "process in swap: lower --host-memory (memory pressure in 2 of 2 steps)\n");
+                 "process in swap: lower strata.host_memory (memory pressure in 2 of 2 steps)\n");
     assert_holds(text, "\n  bound by      compute: 90 %");
     assert_holds(text, "\"pressure\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":250}");
     assert_holds(text,

@@ -221,7 +221,8 @@ static void directories_that_a_configuration_cannot_name(void **state)
     program_free(&p);
     workplace_run(*state, &p, "plan --model nano --set strata.nvme=nv\xff");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "strata.nvme nv\\xff: the name is not UTF-8, as a configuration is: give a link to it"));
+    assert_non_null(
+        strstr(p.err, "strata.nvme (--nvme) nv\\xff: the name is not UTF-8, as a configuration is: give a link to it"));
     program_free(&p);
 }
 

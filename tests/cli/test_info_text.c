@@ -368,7 +368,7 @@ static void limits_of_wsl_and_of_gpus_are_named(void **state)
     holds(NULL, NULL, NULL, "Windows's drives below /mnt are 9p");
     holds(NULL, NULL, NULL, "its memory is the host's: one budget for both");
     holds(NULL, NULL, NULL, "its memory and the host's are joined by more than PCIe");
-    holds(NULL, NULL, NULL, "no bf16, which needs compute capability 8.0: train in fp16 (--fp16)\n");
+    holds(NULL, NULL, NULL, "no bf16, which needs compute capability 8.0: train in fp16 (fp16.enabled)\n");
     holds("--json", NULL, NULL, "\"wsl\":2,");
     holds("--json", NULL, NULL, "\"memory_kind\":\"unified\",\"bf16\":true");
     holds("--json", NULL, NULL, "\"memory_kind\":\"coherent\",\"bf16\":false");

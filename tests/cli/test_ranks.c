@@ -448,7 +448,7 @@ static void what_differs_ends_both(void **state)
         const char *odd, *said;
     } rows[] = {
         {"--seed 9", "--seed differs among the ranks: rank 0 has 0, rank 1 has 9"},
-        {"--lr 0.5", "optimizer.params.lr differs"},
+        {"--lr 0.5", "optimizer.params.lr (--lr) differs"},
         {"--set zero_optimization.stage=1", "zero_optimization.stage differs"},
         {"--seq-len 16", "--seq-len differs"},
         {"--model nano-llama", "the model's family differs among the ranks: rank 0 has gpt2, rank 1 has llama"},

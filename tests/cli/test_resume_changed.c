@@ -51,7 +51,7 @@ static const struct {
     {NANO DATA "--max-steps 4", 0, ANY, "in other parts than in .* \\(2 at a time, and 1 here\\)"},
     {NANO DATA "--max-steps 4 --grad-accum 1", 0, SAME, NULL},
     {NANO DATA "--max-steps 4 --micro-batch 3", 2, OTHER,
-     "train_batch_size 2 \\(the checkpoint's\\) is not train_micro_batch_size_per_gpu 3 "},
+     "train_batch_size 2 \\(the checkpoint's\\) is not train_micro_batch_size_per_gpu .--micro-batch. 3 "},
     {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 1", 2, OTHER, "of 2 sequences a step, and this one has 1:"},
     {"train --model mini " MACHINE DATA STEPS, 2, OTHER, "another model: of nano, and this one is mini"},
     {NANO DATA STEPS "--set bf16.enabled=false --set fp16.enabled=false", 2, OTHER, "in bf16, and this one is in fp32"},

@@ -309,10 +309,10 @@ static void a_saved_adapter_stays_with_its_weights(void **state)
         {EVAL "--set 'strata.lora={\"r\": 2, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}'",
          "has an adapter of its own, with other settings than strata.lora", 2},
         {EVAL "--adapter tests/golden/adapters/gpt2_exact",
-         "has an adapter of its own: merge that (strata export --merge), or leave --adapter tests/golden/adapters/gpt2_exact out",
+         "has an adapter of its own: merge that with strata export (--merge), or leave --adapter tests/golden/adapters/gpt2_exact out",
          2},
         {"export --merge {w}/plain --model {w}/base --out {w}/merged",
-         "its run trained no adapter (strata.lora): export it without --merge", 2},
+         "its run trained no adapter (strata.lora, --lora): export it without --merge", 2},
     };
     const struct workplace *w = *state;
     struct program p;
