@@ -81,6 +81,13 @@ strata_status strata_model_sampling(const struct strata_model *model, struct str
     return st_handle_result(sampling, &s, sizeof(s), "strata_sampling");
 }
 
+static strata_status check_ends(const char *function, const struct strata_sampling *s)
+{
+    if (s->end_count <= STRATA_END_TOKENS_MAX)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "%s: %u end tokens: at most %u are possible", function, s->end_count, STRATA_END_TOKENS_MAX);
+}
+
 static bool is_end(const struct strata_sampling *s, int32_t token)
 {
     for (uint32_t i = 0; i < s->end_count; i++)
@@ -95,8 +102,8 @@ strata_status strata_sampling_end_at(struct strata_sampling *sampling, const str
 
     if (sampling == NULL || model == NULL)
         return st_error_missing(__func__, sampling == NULL ? "sampling" : "model");
-    if ((st = st_handle_room(sampling, sizeof(*sampling), "strata_sampling")) != STRATA_OK || token < 0 ||
-        is_end(sampling, token))
+    if ((st = st_handle_room(sampling, sizeof(*sampling), "strata_sampling")) != STRATA_OK ||
+        (st = check_ends(__func__, sampling)) != STRATA_OK || token < 0 || is_end(sampling, token))
         return st;
     if ((uint32_t)token >= st_model_config(model->model)->vocab)
         st_log(ST_LOG_NOTICE, "the tokenizer's end token %d never comes: the vocabulary has %u", token,
@@ -158,9 +165,8 @@ strata_status strata_generation_open(struct strata_generation **generation, stru
         return st;
     if (engine->plan->model->use != STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
-    if (made.how.end_count > STRATA_END_TOKENS_MAX)
-        return st_error(STRATA_E_INVAL, "%s: %u end tokens: at most %u are possible", __func__, made.how.end_count,
-                        STRATA_END_TOKENS_MAX);
+    if ((st = check_ends(__func__, &made.how)) != STRATA_OK)
+        return st;
     made.room = engine->plan->model->context;
     if (made.opts.max_tokens == 0)
         made.opts.max_tokens = UINT32_MAX;
@@ -190,7 +196,7 @@ static strata_status ask(struct strata_generation *g)
         st = st_comm_gather(st_handle_comm(m), &mine, sizeof(mine), g->told, "what ends the run");
     for (uint32_t i = 0; i < ranks && st == STRATA_OK && g->stopped == 0; i++)
         g->stopped = g->told[i];
-    return st == STRATA_OK && g->stopped != 0 ? STRATA_E_CANCELLED : st;
+    return st == STRATA_OK && g->stopped != 0 ? st_error(STRATA_E_CANCELLED, "the generation was asked to stop") : st;
 }
 
 /* The model sees the tokens that are new to it. */
@@ -242,8 +248,10 @@ strata_status strata_generation_begin(struct strata_generation *generation, cons
 
     if (g == NULL || ids == NULL)
         return st_error_missing(__func__, g == NULL ? "generation" : "ids");
-    if ((st = check_prompt(g, ids, count)) != STRATA_OK)
-        return st;
+    if ((st = check_prompt(g, ids, count)) != STRATA_OK ||
+        (st = st_handle_enter(g->engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
+        return st; /* before the text is replaced */
+    st_handle_leave(g->engine);
     g->cached = g->seen = count_cached(g, ids, count);
     memmove(g->tokens, ids, count * sizeof(*ids));
     g->count = g->prompt = count;
@@ -289,9 +297,10 @@ strata_status strata_generation_next(struct strata_generation *generation, int32
         return st_error_missing(__func__, g == NULL ? "generation" : "token");
     if (g->prompt == 0)
         return st_error(STRATA_E_INVAL, "%s: no text has begun: strata_generation_begin() comes first", __func__);
-    *token = -1;
-    if (end_of(g) != STRATA_TEXT_GOES_ON)
+    if (end_of(g) != STRATA_TEXT_GOES_ON) {
+        *token = -1;
         return STRATA_OK;
+    }
     if ((st = forward(g)) != STRATA_OK || (st = choose(g, &next)) != STRATA_OK)
         return st;
     g->ended = is_end(&g->how, next);

@@ -363,15 +363,16 @@ static strata_status check_opts(const struct strata_model_opts *o)
     return STRATA_OK;
 }
 
-strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks)
+strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks, const char *whose)
 {
     const uint64_t counted = values->train_batch / ((uint64_t)values->micro_batch * values->grad_accum);
 
     if (counted == ranks)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
-                    "the configuration was opened for %" PRIu64 " %s, the model for %u: set strata_config_opts.ranks", counted,
-                    counted == 1 ? "rank" : "ranks", ranks);
+                    "the configuration was opened for %" PRIu64
+                    " %s, the %s for %u: strata_config_opts.ranks and its own must agree",
+                    counted, counted == 1 ? "rank" : "ranks", whose, ranks);
 }
 
 strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
@@ -387,7 +388,8 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK ||
-        (o.use != STRATA_USE_PLAN && (st = st_handle_check_ranks(&config->values, st_handle_ranks(o.comm).ranks)) != STRATA_OK))
+        (o.use != STRATA_USE_PLAN &&
+         (st = st_handle_check_ranks(&config->values, st_handle_ranks(o.comm).ranks, "model")) != STRATA_OK))
         return st;
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)

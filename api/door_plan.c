@@ -132,7 +132,7 @@ static strata_status check_machine(const struct strata_plan *p)
 {
     const struct strata_machine *on = p->on;
 
-    if (on->comm != p->model->comm)
+    if ((on->comm != NULL ? on->comm->comm : NULL) != st_handle_comm(p->model)) /* both NULL: one rank, with a handle or not */
         return st_error(STRATA_E_INVAL, "the model and the machine are of different ranks: give both the same comm");
     if (!p->facts.only_plans) {
         if (on->hardware != NULL || on->planned.ranks > 0)
@@ -142,7 +142,7 @@ static strata_status check_machine(const struct strata_plan *p)
         if (strcmp(on->device, "paced") == 0)
             return strata_device_check(on->device);
     }
-    return st_handle_check_ranks(&p->model->config, p->facts.world.ranks);
+    return st_handle_check_ranks(&p->model->config, p->facts.world.ranks, "machine");
 }
 
 /* Of ranks that are here: devices of one kind, and as many workers as the one with the fewest, since plans have scratch for each.
@@ -156,7 +156,7 @@ static strata_status agree_machine(struct strata_plan *p)
 
     if (comm == NULL)
         return STRATA_OK;
-    if ((st = st_ranks_agree(comm, &kind, 1, "the machine")) != STRATA_OK)
+    if ((st = st_ranks_agree(comm, &kind, 1, "the kind of the device")) != STRATA_OK)
         return st;
     p->threads = p->facts.workload.workers;
     return st_ranks_fewest(comm, &p->threads, "workers");

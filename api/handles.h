@@ -261,6 +261,6 @@ strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struc
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,
                               struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool judged);
 /** E_INVAL: the configuration's batches count another number of ranks. */
-strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks);
+strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks, const char *whose);
 
 #endif

@@ -67,7 +67,7 @@ struct strata_checkpoint_info {
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 
-/** @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
+/** @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint,
                                                     struct strata_checkpoint_info *info);
 
@@ -192,7 +192,7 @@ struct strata_saved {
  *
  * A failure that nobody has asked for when the next save begins, or the engine is destroyed, is a warning in the log.
  *
- * @return STRATA_E_INVAL  an argument is NULL, or saved_size is none of any version
+ * @return STRATA_E_INVAL  an argument is NULL, or saved_size is another one
  *         what the save failed with, once; where *saved has its steps, it is whole, and what came after failed: older ones could
  *         not be removed, say
  */

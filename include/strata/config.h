@@ -137,7 +137,7 @@ STRATA_API uint32_t strata_config_row_count(const struct strata_config *config);
 
 /** Key `index`, from 0.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, there is no such key, or row_size is none of any version */
+ *  @return STRATA_E_INVAL  an argument is NULL, there is no such key, or row_size is another one */
 STRATA_API strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row);
 
 /** Problem `index`, from 0, as a sentence; NULL past the last.  Borrowed until the configuration is closed. */

@@ -259,7 +259,7 @@ struct strata_export_opts {
  * Whether a model could be written to a directory, as far as that is to be seen without making anything:
  * strata_export_open() begins with the same check, or, of a model with an adapter, with that of an adapter's two files.
  *
- * @return STRATA_E_INVAL  dir is NULL, or opts_size is none of any version
+ * @return STRATA_E_INVAL  dir is NULL, or opts_size is another one
  *         STRATA_E_INPUT  it holds a model and `overwrite` is false, its name is empty or too long, or something that is no
  *                         directory, or that cannot be written, is in its way
  *         STRATA_E_NOMEM, STRATA_E_IO
