@@ -57,7 +57,7 @@ void st_checkpointer_keep_report(struct st_checkpointer *s, const struct st_comm
 /* As mkdir() says. */
 static strata_status cannot_make(const char *save, int err)
 {
-    char above[ST_PATH_MAX];
+    char above[ST_PATH_MAX], word[ST_PATH_MAX];
     strata_status st;
 
     if (err != ENOENT)
@@ -65,7 +65,7 @@ static strata_status cannot_make(const char *save, int err)
     if ((st = st_path_dir(above, save)) != STRATA_OK)
         return st;
     return st_error_remedy(st_error(STRATA_E_INPUT, "strata.save %s: there is no directory to make it in", save), "strata.save",
-                           "mkdir -p %s makes one", above);
+                           "mkdir -p %s makes one", st_text_shell(word, sizeof(word), above));
 }
 
 strata_status st_checkpointer_check_place(const char *dir)

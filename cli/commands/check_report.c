@@ -2,6 +2,7 @@
 #include "cli/commands/check_report.h"
 #include "cli/options/told.h"
 #include "core/base/print.h"
+#include "core/base/text.h"
 #include "core/base/wrap.h"
 #include "core/json/json.h"
 
@@ -100,19 +101,11 @@ static void print_group(FILE *file, const struct cli_check *c, size_t group, int
     }
 }
 
-/* A word as a shell takes it for one. */
 static void print_word(FILE *file, const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    char text[4096];
 
-    if (word[strspn(word, plain)] == '\0') {
-        st_print(file, " %s", word);
-        return;
-    }
-    st_print(file, " '");
-    for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1)
-        st_print(file, "%.*s'\\''", (int)(end - word), word);
-    st_print(file, "%s'", word);
+    st_print(file, " %s", st_text_shell(text, sizeof(text), word));
 }
 
 /* What a trainer's file says beside the configuration, as a command line. */

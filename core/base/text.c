@@ -160,3 +160,19 @@ void st_text_escape(char *out, size_t bytes, const char *text)
     }
     out[used] = '\0';
 }
+
+const char *st_text_shell(char *out, size_t bytes, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    size_t at = 1;
+
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        snprintf(out, bytes, "%s", word);
+        return out;
+    }
+    snprintf(out, bytes, "'");
+    for (; *word != '\0' && at + 6 < bytes; word++)
+        at += (size_t)(*word == '\'' ? snprintf(out + at, bytes - at, "'\\''") : snprintf(out + at, bytes - at, "%c", *word));
+    snprintf(out + at, bytes - at, "'");
+    return out;
+}

@@ -43,4 +43,7 @@ size_t st_text_unit(char out[ST_TEXT_UNIT_MAX], const char *text, size_t bytes);
  *  itself */
 void st_text_escape(char *out, size_t bytes, const char *text);
 
+/** A word as a shell takes it for one: in quotes where it must be.  Cut where it does not fit.  @return out */
+const char *st_text_shell(char *out, size_t bytes, const char *word);
+
 #endif

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
 #include <dirent.h>
@@ -67,10 +68,12 @@ bool st_new_file_is_dir(const char *path, const char *dir)
 
 strata_status st_new_file_no_place(int err, const char *what, const char *dir)
 {
+    char word[ST_PATH_MAX];
+
     if (err != ENOENT)
         return st_error_errno(err, "%s: cannot be created in %s", what, dir);
     return st_error(STRATA_E_INPUT, "%s: cannot be created in %s: No such file or directory: mkdir -p %s makes it", what, dir,
-                    dir);
+                    st_text_shell(word, sizeof(word), dir));
 }
 
 strata_status st_new_file_check(const char *path, bool overwrite)

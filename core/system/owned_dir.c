@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/system/file.h"
 
 #include <errno.h>
@@ -29,11 +30,12 @@ strata_status st_owned_dir_error(int err, const char *what, const char *path, co
 {
     char reason[ST_ERRNO_BYTES];
     const char *text = st_errno_text(err, reason);
+    char word[ST_PATH_MAX];
 
     switch (err) {
     case ENOENT:
         return st_error_remedy(st_error(STRATA_E_INPUT, "%s: there is no such directory", path), key,
-                               "mkdir -p %s makes it, or name another with %s", path, key);
+                               "mkdir -p %s makes it, or name another with %s", st_text_shell(word, sizeof(word), path), key);
     case ENOTDIR:
         return st_error_remedy(st_error(STRATA_E_INPUT, "%s is not a directory", path), key, "%s takes a directory", key);
     case ENOSPC:

@@ -215,9 +215,22 @@ static void test_letters(void **state)
     assert_false(st_text_begins("me", "meta-") || st_text_begins("", "m"));
 }
 
+static void a_word_is_one_to_a_shell(void **state)
+{
+    static const struct pair words[] = {
+        {"a/b-c.json", "a/b-c.json"}, {"my dir", "'my dir'"}, {"it's", "'it'\\''s'"}, {"", "''"}, {"$x;", "'$x;'"}};
+    char out[32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        assert_string_equal(st_text_shell(out, sizeof(out), words[i].in), words[i].out);
+    assert_true(strlen(st_text_shell(out, sizeof(out), "a word that is far too long for a buffer of this size")) < sizeof(out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_word_is_one_to_a_shell),
         cmocka_unit_test(test_letters),
         cmocka_unit_test(text_is_written_out),
         cmocka_unit_test(a_line_is_one_write),
