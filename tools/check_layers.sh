@@ -167,16 +167,6 @@ FNR == 1 {
         call_at[++call_count] = FNR
 }
 
-# Files may include a header that their row forbids.
-function except(header, files, why,    list, count, i)
-{
-    exceptions = exceptions sprintf("    %s in %s: %s\n", header, files, why)
-    count = split(files, list, " ")
-    for (i = 1; i <= count; i++)
-        if (system("test -e " list[i]) == 0) # not so in a tree of the test
-            excepted[list[i] " " header] = 1
-}
-
 # The folder that a file is in; of tests, the one below tests/.
 function folder_of(file)
 {
@@ -212,8 +202,6 @@ function check_own(header, folder)
         offence("\"" header "\" is for the files of " folder_of(header) " alone")
     else if (header !~ /\// || folder_of(header) == folder)
         return
-    else if ((FILENAME " " header) in excepted)
-        excepted[FILENAME " " header] = 2
     else if (!starts_with_any(header, allow[folder]))
         offence(folder " may not include \"" header "\" (allowed: " allow[folder] ")")
 }
@@ -295,16 +283,11 @@ END {
             printf "%s: %d calls without a fault site, not %d: mend its line in tools/check_layers.sh\n", file, unsited_seen[file], unsited_count[file]
             offences++
         }
-    for (pair in excepted)
-        if (excepted[pair] != 2) {
-            printf "%s: needs its line in tools/check_layers.sh no more\n", pair
-            offences++
-        }
     if (offences > 0) {
         printf "check_layers: %d offences\n", offences
         exit 1
     }
-    printf "check_layers: %d includes, none upwards; excepted from the rows:\n%s", checked, exceptions
+    printf "check_layers: %d includes, none upwards\n", checked
 }
 ' $(find include core kernels nvme offload recipes text model run advise api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null
