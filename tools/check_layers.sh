@@ -83,8 +83,6 @@ BEGIN {
     allow["tests/model"] = "model/ text/ " allow["tests/offload"]
     all = "cli/ bench/ api/ run/ advise/ recipes/ text/ " allow["tests/model"]
 
-    # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
-
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
     home["cJSON.h"] = home["cjson/"] = "core/json/json.c core/json/json_build.c"
     home["yaml.h"] = "core/yaml/yaml.c"
