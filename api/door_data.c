@@ -74,12 +74,12 @@ static strata_status open_set(struct strata_data *d, const struct strata_model *
     const uint32_t vocab = st_model_config(model->model)->vocab;
     strata_status st;
 
-    d->seq = model->seq;
+    d->seq = model->size.seq;
     if (texts != NULL && (st = st_handle_text(&d->texts, texts)) != STRATA_OK)
         return st;
     st = texts != NULL ? st_token_set_open_as(&d->set, paths[0], texts, vocab, d->seq)
                        : st_token_set_open(&d->set, paths, count, vocab, d->seq);
-    if (st == STRATA_OK && st_token_set_documents(d->set) && !model->documents)
+    if (st == STRATA_OK && st_token_set_documents(d->set) && !model->size.documents)
         return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
                         texts != NULL ? texts : paths[0]);
     if (st == STRATA_OK)

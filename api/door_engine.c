@@ -250,23 +250,23 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
 /* Values of a checkpoint, or of a directory that says so, have been quantised. */
 static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m)
 {
-    const bool saved = m->weights != NULL, wanted = m->config.quantization != ST_QUANTIZATION_NONE;
+    const bool saved = m->from.weights != NULL, wanted = m->config.quantization != ST_QUANTIZATION_NONE;
     const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && !saved && !st_model_config(m->model)->quantised;
 
-    if (saved && !st_model_config(m->model)->out_in && wanted != st_checkpoint_has_nf4(m->checkpoint))
+    if (saved && !st_model_config(m->model)->out_in && wanted != st_checkpoint_has_nf4(m->from.checkpoint))
         return st_error_remedy(st_error(STRATA_E_INVAL,
                                         "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family",
-                                        m->saved, wanted ? "without nf4" : "in nf4"),
+                                        m->from.saved, wanted ? "without nf4" : "in nf4"),
                                "strata.quantization", "say config.overrides strata.quantization=%s", wanted ? "none" : "nf4");
     return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
 }
 
 static strata_status check_unchanged(const struct strata_model *m)
 {
-    strata_status st = m->reader != NULL ? st_hf_reader_check_unchanged(m->reader) : STRATA_OK;
+    strata_status st = m->from.reader != NULL ? st_hf_reader_check_unchanged(m->from.reader) : STRATA_OK;
 
-    if (st == STRATA_OK && m->adapter_files != NULL)
-        st = st_hf_adapter_check_unchanged(m->adapter_files);
+    if (st == STRATA_OK && m->from.adapter_files != NULL)
+        st = st_hf_adapter_check_unchanged(m->from.adapter_files);
     return st;
 }
 
@@ -468,9 +468,9 @@ static strata_status check_forward(const struct strata_engine *engine, const int
         return st_error_missing(name, tokens == NULL ? "tokens" : "logits");
     if (m->use != STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", name);
-    if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
+    if (count == 0 || count > m->size.seq || (uint64_t)position + count > m->size.context)
         return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", name, count,
-                        position, m->seq, m->context);
+                        position, m->size.seq, m->size.context);
     if (position > engine->cached)
         return st_error(STRATA_E_INVAL, "%s: a token at position %u, and the sequence has %u: those before it come first", name,
                         position, engine->cached);

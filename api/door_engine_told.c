@@ -55,7 +55,7 @@ static strata_status put_run(struct st_json_writer *w, const struct strata_engin
     st_json_put_string(w, "version", STRATA_VERSION_STRING);
     st_json_put_string(w, "model", m->name);
     st_json_put_u64(w, "seed", m->seed);
-    st_json_put_u64(w, "sequence_length", m->seq);
+    st_json_put_u64(w, "sequence_length", m->size.seq);
     st_json_put_u64(w, "max_steps", steps);
     st = put_config(w, &m->config);
     st_json_object_open(w, "plan");

@@ -59,10 +59,10 @@ static strata_status check(const struct strata_engine *engine, const struct stra
         return st_error_missing("strata_engine_eval_data", data == NULL ? "data" : "result");
     if (engine->plan->model->use == STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "strata_engine_eval_data: the model was opened for another use");
-    if (data->seq != engine->plan->model->seq)
+    if (data->seq != engine->plan->model->size.seq)
         return st_error(STRATA_E_INVAL, "the data's sequences have %u tokens, the model's %u: open the data with this model",
-                        data->seq, engine->plan->model->seq);
-    if (st_token_set_documents(data->set) && !engine->plan->model->documents)
+                        data->seq, engine->plan->model->size.seq);
+    if (st_token_set_documents(data->set) && !engine->plan->model->size.documents)
         return st_error(STRATA_E_INVAL, "strata_engine_eval_data: sequences hold several documents: open the model with "
                                         "strata_model_opts.documents");
     return STRATA_OK;
@@ -71,7 +71,7 @@ static strata_status check(const struct strata_engine *engine, const struct stra
 static strata_status eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
 {
     const struct st_world world = st_handle_world(engine->plan->on);
-    const bool documents = engine->plan->model->documents;
+    const bool documents = engine->plan->model->size.documents;
     strata_status st = check(engine, data, result);
     struct evaluation e = {0};
     struct strata_eval r = {0};

@@ -56,7 +56,8 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
     if (model->adapter != NULL)
         st = open_adapter(x, dir, o.overwrite);
     else if ((st = st_hf_output_check(dir, o.overwrite)) == STRATA_OK)
-        st = st_hf_writer_open(&x->writer, model->model, dir, model->is_dir ? model->name : NULL, &model->instead, o.overwrite);
+        st = st_hf_writer_open(&x->writer, model->model, dir, model->is_dir ? model->name : NULL, &model->beside.instead,
+                               o.overwrite);
     if (st != STRATA_OK) {
         strata_export_abort(x);
         return st;

@@ -167,7 +167,7 @@ strata_status strata_generation_open(struct strata_generation **generation, stru
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
     if ((st = check_ends(__func__, &made.how)) != STRATA_OK)
         return st;
-    made.room = engine->plan->model->context;
+    made.room = engine->plan->model->size.context;
     if (made.opts.max_tokens == 0)
         made.opts.max_tokens = UINT32_MAX;
     g = st_fault_refuses("api.generation") ? NULL : malloc(sizeof(*g));
@@ -202,7 +202,7 @@ static strata_status ask(struct strata_generation *g)
 /* The model sees the tokens that are new to it. */
 static strata_status forward(struct strata_generation *g)
 {
-    const uint32_t most = g->engine->plan->model->seq;
+    const uint32_t most = g->engine->plan->model->size.seq;
     strata_status st;
 
     if (g->forwards != g->engine->forwards)

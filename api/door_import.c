@@ -155,7 +155,7 @@ static strata_status write_small(void *ctx, const char *dir)
 {
     const struct import *i = ctx;
 
-    return st_hf_write_small(i->model->model, dir, i->model->name, &i->model->instead);
+    return st_hf_write_small(i->model->model, dir, i->model->name, &i->model->beside.instead);
 }
 
 static strata_status watch(void *ctx, uint64_t elems)
@@ -170,7 +170,7 @@ static strata_status watch(void *ctx, uint64_t elems)
 
 static strata_status check(const struct strata_model *model)
 {
-    if (!model->is_dir || model->saved != NULL)
+    if (!model->is_dir || model->from.saved != NULL)
         return st_error(STRATA_E_INVAL, "strata_import: the model is %s: name the Hugging Face directory that the run began with",
                         model->is_dir ? "a checkpoint" : "a preset");
     if (st_rule_of(model->config.optimizer.type) != ST_RULE_ADAM)

@@ -24,9 +24,9 @@ static void size_sequence(struct strata_model *m, const struct strata_model_opts
 {
     const uint32_t most = o->seq_len_most != 0 ? o->seq_len_most : SEQ_DEFAULT_MAX;
 
-    m->seq = o->seq_len;
-    if (m->seq == 0)
-        m->seq = config->context < most ? config->context : most;
+    m->size.seq = o->seq_len;
+    if (m->size.seq == 0)
+        m->size.seq = config->context < most ? config->context : most;
 }
 
 /* The cache holds the prompt and the requested tokens, within the context. */
@@ -36,8 +36,8 @@ static strata_status size_generation(struct strata_model *m, const struct strata
     const uint64_t wanted = (uint64_t)o->prompt_tokens + (o->max_tokens != 0 ? o->max_tokens : STRATA_MAX_TOKENS_DEFAULT);
 
     if (o->cache_tokens != 0) {
-        m->context = o->cache_tokens < config->context ? o->cache_tokens : config->context;
-        m->seq = m->context < PROMPT_ROWS_MAX ? m->context : PROMPT_ROWS_MAX;
+        m->size.context = o->cache_tokens < config->context ? o->cache_tokens : config->context;
+        m->size.seq = m->size.context < PROMPT_ROWS_MAX ? m->size.context : PROMPT_ROWS_MAX;
         return STRATA_OK;
     }
     if (o->prompt_tokens == 0)
@@ -45,8 +45,8 @@ static strata_status size_generation(struct strata_model *m, const struct strata
     if (o->prompt_tokens >= config->context)
         return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u%s: there is no room for another one",
                         o->prompt_tokens, m->name, config->context, st_model_context_key(config));
-    m->context = wanted < config->context ? (uint32_t)wanted : config->context;
-    m->seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
+    m->size.context = wanted < config->context ? (uint32_t)wanted : config->context;
+    m->size.seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;
 }
 
@@ -96,51 +96,51 @@ strata_status st_handle_open_weights(struct strata_model *m)
 {
     strata_status st = STRATA_OK;
 
-    if (m->adapter_dir != NULL && m->adapter_files == NULL &&
-        (st = st_hf_adapter_open(&m->adapter_files, m->model, m->adapter_dir)) == STRATA_OK)
-        st_hf_adapter_note_base(m->adapter_files, m->name);
-    if (st != STRATA_OK || !m->is_dir || m->reader != NULL || m->weights != NULL)
+    if (m->from.adapter_dir != NULL && m->from.adapter_files == NULL &&
+        (st = st_hf_adapter_open(&m->from.adapter_files, m->model, m->from.adapter_dir)) == STRATA_OK)
+        st_hf_adapter_note_base(m->from.adapter_files, m->name);
+    if (st != STRATA_OK || !m->is_dir || m->from.reader != NULL || m->from.weights != NULL)
         return st;
-    if (m->saved == NULL) {
-        if ((st = st_hf_reader_open(&m->reader, m->model, m->name)) == STRATA_OK && st_hf_reader_beside(m->reader) > 0)
+    if (m->from.saved == NULL) {
+        if ((st = st_hf_reader_open(&m->from.reader, m->model, m->name)) == STRATA_OK && st_hf_reader_beside(m->from.reader) > 0)
             st_log(ST_LOG_NOTICE, "%s: its text model alone is used; what is written keeps %u other tensors as they are", m->name,
-                   st_hf_reader_beside(m->reader));
+                   st_hf_reader_beside(m->from.reader));
         return st;
     }
-    if (m->checkpoint == NULL)
-        st = st_checkpoint_open(&m->checkpoint, m->saved);
-    return st == STRATA_OK ? st_checkpoint_weights_open(&m->weights, m->checkpoint, m->model) : st;
+    if (m->from.checkpoint == NULL)
+        st = st_checkpoint_open(&m->from.checkpoint, m->from.saved);
+    return st == STRATA_OK ? st_checkpoint_weights_open(&m->from.weights, m->from.checkpoint, m->model) : st;
 }
 
 void st_handle_close_weights(struct strata_model *m)
 {
-    st_hf_adapter_close(m->adapter_files);
-    m->adapter_files = NULL;
-    st_hf_reader_close(m->reader);
-    st_checkpoint_weights_close(m->weights);
-    st_checkpoint_close(m->checkpoint);
-    m->reader = NULL;
-    m->weights = NULL;
-    m->checkpoint = NULL;
+    st_hf_adapter_close(m->from.adapter_files);
+    m->from.adapter_files = NULL;
+    st_hf_reader_close(m->from.reader);
+    st_checkpoint_weights_close(m->from.weights);
+    st_checkpoint_close(m->from.checkpoint);
+    m->from.reader = NULL;
+    m->from.weights = NULL;
+    m->from.checkpoint = NULL;
 }
 
 static struct st_weight_source base_weights(struct strata_model *m)
 {
-    if (m->weights != NULL)
-        return st_checkpoint_weights_source(m->weights);
-    return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
+    if (m->from.weights != NULL)
+        return st_checkpoint_weights_source(m->from.weights);
+    return m->is_dir ? st_hf_reader_source(m->from.reader) : st_model_init_source(&m->from.init);
 }
 
 struct st_weight_source st_handle_weights(struct strata_model *m)
 {
-    if (m->adapter == NULL || m->adapter_saved)
+    if (m->adapter == NULL || m->from.adapter_saved)
         return base_weights(m);
-    if (m->adapter_files == NULL) {
-        m->fresh = (struct st_adapter_init_source){.init = m->init, .base = base_weights(m)};
-        return st_model_adapter_source(&m->fresh);
+    if (m->from.adapter_files == NULL) {
+        m->from.fresh = (struct st_adapter_init_source){.init = m->from.init, .base = base_weights(m)};
+        return st_model_adapter_source(&m->from.fresh);
     }
-    m->adapted = (struct st_hf_adapted_source){.m = m->model, .base = base_weights(m), .files = m->adapter_files};
-    return st_hf_adapted_source(&m->adapted);
+    m->from.adapted = (struct st_hf_adapted_source){.m = m->model, .base = base_weights(m), .files = m->from.adapter_files};
+    return st_hf_adapted_source(&m->from.adapted);
 }
 
 /* --- the adapter --- */
@@ -161,7 +161,7 @@ static strata_status keep_settings(struct strata_model *m)
     if (fclose(file) != 0)
         st = st_error(STRATA_E_NOMEM, "no memory for the settings of an adapter");
     else if (bytes >= sizeof(m->config.lora))
-        st = st_error(STRATA_E_CONFIG, "%s: its settings have %zu bytes, and at most %zu can be kept", m->adapter_dir, bytes,
+        st = st_error(STRATA_E_CONFIG, "%s: its settings have %zu bytes, and at most %zu can be kept", m->from.adapter_dir, bytes,
                       sizeof(m->config.lora) - 1);
     else
         memcpy(m->config.lora, text, bytes + 1);
@@ -173,7 +173,7 @@ static strata_status keep_settings(struct strata_model *m)
 static strata_status take_saved_adapter(struct strata_model *m, const struct strata_model_opts *o)
 {
     char *asked = NULL;
-    strata_status st = m->checkpoint != NULL ? st_checkpoint_adapter_spec(&m->adapter, m->checkpoint) : STRATA_OK;
+    strata_status st = m->from.checkpoint != NULL ? st_checkpoint_adapter_spec(&m->adapter, m->from.checkpoint) : STRATA_OK;
 
     if (st != STRATA_OK || m->adapter == NULL)
         return st;
@@ -181,8 +181,8 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
         return st_error(
             STRATA_E_CONFIG,
             "%s has an adapter of its own: merge that with strata export (strata_adapter_merge()), or leave model.adapter %s out",
-            m->checkpoint->path, o->adapter);
-    m->adapter_saved = true;
+            m->from.checkpoint->path, o->adapter);
+    m->from.adapter_saved = true;
     if (m->config.lora[0] != '\0')
         st = st_handle_text(&asked, m->config.lora);
     if (st == STRATA_OK)
@@ -191,7 +191,7 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
         st = st_error(STRATA_E_CONFIG,
                       "%s has an adapter of its own, with other settings than strata.lora: merge that with strata "
                       "export (strata_adapter_merge()), or leave strata.lora out",
-                      m->checkpoint->path);
+                      m->from.checkpoint->path);
     free(asked);
     return st;
 }
@@ -214,7 +214,7 @@ static strata_status take_new_adapter(struct strata_model *m, const struct strat
         return st_error(STRATA_E_CONFIG, "%s has strata.lora, and model.adapter %s has settings of its own: leave one out",
                         is_on_command_line(from, "strata.lora") ? "the command line" : from->name, o->adapter);
     if (o->adapter != NULL) {
-        if ((st = st_handle_text(&m->adapter_dir, o->adapter)) == STRATA_OK &&
+        if ((st = st_handle_text(&m->from.adapter_dir, o->adapter)) == STRATA_OK &&
             (st = st_path_join(path, o->adapter, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK)
             st = st_adapter_spec_read_file(&m->adapter, path);
     } else if (m->config.lora[0] != '\0') {
@@ -243,7 +243,7 @@ static strata_status take_adapter(struct strata_model *m, const struct strata_mo
 {
     strata_status st = take_saved_adapter(m, o);
 
-    if (st == STRATA_OK && !m->adapter_saved)
+    if (st == STRATA_OK && !m->from.adapter_saved)
         st = take_new_adapter(m, o, from);
     if (st != STRATA_OK || m->adapter == NULL)
         return st;
@@ -259,7 +259,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
 {
     struct st_model_batch batch = {
         .micro_batch = m->config.micro_batch,
-        .seq = m->seq,
+        .seq = m->size.seq,
         .grad_accum = m->config.grad_accum,
         .dtype = m->config.dtype,
         .decay_all = m->config.decay_all,
@@ -283,13 +283,13 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
                "%s stores its linear weights in nf4: they are widened to %s; strata.quantization \"nf4\" keeps them", m->name,
                strata_dtype_name(batch.dtype));
     batch.seed = m->seed;
-    batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
+    batch.documents = m->size.documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
-        batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;
+        batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->size.context;
     st = st_model_create(&m->model, config, &batch);
     if (st == STRATA_OK && !st_handle_only_plans(m))
         st = st_handle_open_weights(m);
-    m->init = (struct st_model_init){.model = m->model, .seed = m->seed};
+    m->from.init = (struct st_model_init){.model = m->model, .seed = m->seed};
     return st;
 }
 
@@ -301,9 +301,9 @@ static strata_status agree(struct strata_model *m)
         .name = m->name,
         .is_dir = m->is_dir,
         .use = m->use,
-        .seq = m->seq,
+        .seq = m->size.seq,
         .seed = m->seed,
-        .documents = m->documents,
+        .documents = m->size.documents,
         .source = st_handle_weights(m),
     };
 
@@ -343,12 +343,12 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->use = o->use;
     m->seed = o->seed;
     m->saved_checkpoints = o->saved_checkpoints;
-    m->documents = o->documents;
+    m->size.documents = o->documents;
     m->comm = o->comm;
-    m->progress = o->progress;
-    m->progress_ctx = o->progress_ctx;
+    m->progress.fn = o->progress;
+    m->progress.ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);
-    return st == STRATA_OK ? st_handle_text(&m->tokenizer, o->tokenizer) : st;
+    return st == STRATA_OK ? st_handle_text(&m->beside.tokenizer, o->tokenizer) : st;
 }
 
 static strata_status check_opts(const struct strata_model_opts *o)
@@ -426,8 +426,8 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     i.hidden = config->hidden;
     i.vocab = config->vocab;
     i.context = config->context;
-    i.seq_len = model->seq;
-    i.cache_tokens = model->context;
+    i.seq_len = model->size.seq;
+    i.cache_tokens = model->size.context;
     i.micro_batch = w->micro_batch;
     i.grad_accum = w->grad_accum;
     i.step_sequences = w->micro_batch * w->grad_accum;
@@ -462,7 +462,7 @@ const char *strata_preset_name(uint32_t index)
 
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
 {
-    if (m->progress == NULL || m->progress(m->progress_ctx, what, done, total))
+    if (m->progress.fn == NULL || m->progress.fn(m->progress.ctx, what, done, total))
         return STRATA_OK;
     return st_error(STRATA_E_CANCELLED, "%s was cancelled", what);
 }
@@ -474,10 +474,10 @@ void strata_model_close(struct strata_model *model)
     st_handle_close_weights(model);
     st_model_destroy(model->model);
     st_adapter_spec_destroy(model->adapter);
-    free(model->tokenizer);
-    free(model->chat_template);
-    free(model->adapter_dir);
+    free(model->beside.tokenizer);
+    free(model->beside.chat_template);
+    free(model->from.adapter_dir);
     free(model->name);
-    free(model->saved);
+    free(model->from.saved);
     free(model);
 }

@@ -27,7 +27,7 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
     strata_status st = STRATA_OK;
 
     if (named == NULL)
-        named = model->tokenizer;
+        named = model->beside.tokenizer;
     *path = named != NULL && strcmp(named, "byte") == 0 ? NULL : named;
     if (named != NULL && *path == NULL && vocab < BYTE_VOCAB)
         return st_error(STRATA_E_INPUT, "texts.tokenizer byte: bytes are %u tokens, the vocabulary of %s is %u", BYTE_VOCAB,
@@ -263,9 +263,9 @@ strata_status strata_data_kind_of(const char *path, enum strata_data_kind *kind)
     if (path == NULL || kind == NULL)
         return st_error_missing(__func__, path == NULL ? "path" : "kind");
     if ((st = st_texts_check_kind(path)) == STRATA_OK)
-        *kind = st_texts_are_rows(path)                                    ? STRATA_KIND_ROWS
+        *kind = st_texts_are_rows(path)                                ? STRATA_KIND_ROWS
                 : strcmp(path, "-") == 0 || st_path_ends(path, ".txt") ? STRATA_KIND_TEXT
-                                                                           : STRATA_KIND_TOKENS;
+                                                                       : STRATA_KIND_TOKENS;
     return st;
 }
 
@@ -299,7 +299,7 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
         (st = choose_tokenizer(&how.tokenizer, model, o.tokenizer)) != STRATA_OK ||
         (st = take_opts(&how, &layout, &o)) != STRATA_OK || (how.tokenizer == NULL && (st = check_bytes(model, &o)) != STRATA_OK))
         return st;
-    how.seq_len = model->seq;
+    how.seq_len = model->size.seq;
     how.vocab = st_model_config(model->model)->vocab;
     st = o.keep != NULL && o.val_size <= 0 ? open_kept(&made, model, o.keep, &how)
                                            : open_temporary(&made, o.val_size > 0 ? &aside : NULL, model, how);

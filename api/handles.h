@@ -66,39 +66,53 @@ struct strata_machine {
     char *json;            /* as it was asked for last; NULL: never */
 };
 
+/* Where a model's initial weights are read from, and its adapter's. */
+struct st_weights_from {
+    struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
+    char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
+    struct st_checkpoint *checkpoint;
+    struct st_checkpoint_weights *weights; /* of it, in place of the reader */
+    struct st_model_init init;             /* for a preset, and for new adapters */
+    char *adapter_dir;  /* that an adapter's values come from; NULL: the checkpoint has them, or it begins with this run */
+    bool adapter_saved; /* the checkpoint has them */
+    struct st_hf_adapter *adapter_files;
+    struct st_hf_adapted_source adapted; /* in place of the weights' own source, of an adapter from a directory, */
+    struct st_adapter_init_source fresh; /* and of one that begins with this run */
+};
+
+/* What is written beside a model's weights. */
+struct st_written_beside {
+    char *tokenizer;              /* in place of the directory's own; "byte": none; NULL: that */
+    char *chat_template;          /* text, in place of the tokenizer's; NULL: that */
+    struct st_hf_instead instead; /* files of these */
+};
+
 struct strata_model {
     atomic_uint users;
     atomic_flag has_engine;
     struct st_config config; /* a copy with the dtype known */
     struct st_config_told told;
+    bool nvme_named;
     enum strata_use use;
     char *name; /* a preset or a directory */
-    bool nvme_named;
-    uint64_t seed;
-    uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
-    bool documents;             /* a sequence may hold several */
-    strata_progress_fn *progress;
-    void *progress_ctx;
-    struct strata_comm *comm; /* borrowed; NULL: one rank */
-    struct st_model *model;
-    uint32_t seq;     /* the most tokens of a call */
-    uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
-    bool is_file;                 /* a config.json: shapes without weights, for plans */
-    char *tokenizer;              /* in place of the directory's own; "byte": none; NULL: that */
-    char *chat_template;          /* text, written in place of the tokenizer's; NULL: that */
-    struct st_hf_instead instead; /* what is written beside the weights, of these */
-    struct st_hf_reader *reader;  /* for a directory, until its weights are loaded */
-    char *saved;                  /* the checkpoint whose model/ the directory is; NULL: none */
-    struct st_checkpoint *checkpoint;
-    struct st_checkpoint_weights *weights; /* of it, in place of the reader */
-    struct st_model_init init;             /* for a preset, and for new adapters */
-    struct st_adapter_spec *adapter;       /* NULL: none */
-    char *adapter_dir;  /* that its values come from; NULL: the checkpoint has them, or it begins with this run */
-    bool adapter_saved; /* the checkpoint has them */
-    struct st_hf_adapter *adapter_files;
-    struct st_hf_adapted_source adapted; /* in place of the weights' own source, of an adapter from a directory, */
-    struct st_adapter_init_source fresh; /* and of one that begins with this run */
+    bool is_file; /* a config.json: shapes without weights, for plans */
+    uint64_t seed;
+    struct st_call_size {
+        uint32_t seq;     /* the most tokens of a call */
+        uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
+        bool documents;   /* a sequence may hold several */
+    } size;
+    uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
+    struct strata_comm *comm;   /* borrowed; NULL: one rank */
+    struct st_told_progress {
+        strata_progress_fn *fn; /* NULL: none */
+        void *ctx;
+    } progress;
+    struct st_model *model;
+    struct st_adapter_spec *adapter; /* NULL: none */
+    struct st_weights_from from;
+    struct st_written_beside beside;
 };
 
 struct st_dialog;
@@ -222,7 +236,7 @@ static inline bool st_handle_forward_only(const struct strata_model *m)
 static inline struct st_run st_handle_run(const struct strata_model *m)
 {
     return (struct st_run){
-        .config = &m->config, .model = m->model, .directory = m->is_dir ? m->name : NULL, .instead = &m->instead};
+        .config = &m->config, .model = m->model, .directory = m->is_dir ? m->name : NULL, .instead = &m->beside.instead};
 }
 /** Whether its runs make checkpoints. */
 static inline bool st_handle_saves(const struct strata_model *m)

@@ -32,8 +32,8 @@ static strata_status take_template(struct strata_model *m, struct strata_tokeniz
     char *text = NULL, *own = NULL;
     strata_status st = st_dialog_template_text(&text, st_handle_dialog(chat));
 
-    m->instead.ends = end >= 0;
-    m->instead.end_token = m->instead.ends ? (uint32_t)end : 0;
+    m->beside.instead.ends = end >= 0;
+    m->beside.instead.end_token = m->beside.instead.ends ? (uint32_t)end : 0;
     if (st == STRATA_OK)
         st = read_own(&own, t);
     if (st == STRATA_OK && (own == NULL || strcmp(own, text) != 0)) {
@@ -46,7 +46,7 @@ static strata_status take_template(struct strata_model *m, struct strata_tokeniz
             st_log(ST_LOG_NOTICE,
                    "the template that it is trained on, %s, is written beside the weights in place of the model's own",
                    st_dialog_template_name(st_handle_dialog(chat)));
-        m->instead.chat_template = m->chat_template = text;
+        m->beside.instead.chat_template = m->beside.chat_template = text;
         text = NULL;
     }
     free(text);
@@ -60,8 +60,8 @@ static strata_status find_tokenizer(const char **path, const struct strata_model
     bool there = false;
     strata_status st = STRATA_OK;
 
-    *path = m->instead.tokenizer;
-    if (m->tokenizer == NULL && m->is_dir)
+    *path = m->beside.instead.tokenizer;
+    if (m->beside.tokenizer == NULL && m->is_dir)
         st = strata_tokenizer_exists(&there, m->name);
     if (there)
         *path = m->name;
@@ -76,7 +76,8 @@ strata_status st_handle_take_instead(struct strata_model *m, const char *wanted)
     const char *path;
     strata_status st;
 
-    m->instead.tokenizer = m->tokenizer != NULL && strcmp(m->tokenizer, "byte") != 0 ? m->tokenizer : NULL;
+    m->beside.instead.tokenizer =
+        m->beside.tokenizer != NULL && strcmp(m->beside.tokenizer, "byte") != 0 ? m->beside.tokenizer : NULL;
     if (wanted == NULL || (st = find_tokenizer(&path, m)) != STRATA_OK || path == NULL)
         return wanted == NULL ? STRATA_OK : st;
     opts.chat_template = wanted;

@@ -50,16 +50,16 @@ static bool is_preset(const char *name)
 static strata_status find_checkpoint(struct strata_model *m)
 {
     char dir[ST_PATH_MAX];
-    strata_status st = st_checkpoint_as_model(&m->checkpoint, m->name);
+    strata_status st = st_checkpoint_as_model(&m->from.checkpoint, m->name);
 
-    if (st != STRATA_OK || m->checkpoint == NULL)
+    if (st != STRATA_OK || m->from.checkpoint == NULL)
         return st;
     free(m->name);
     m->name = NULL;
-    st = st_checkpoint_model_dir(dir, m->checkpoint);
+    st = st_checkpoint_model_dir(dir, m->from.checkpoint);
     if (st == STRATA_OK)
         st = st_handle_text(&m->name, dir);
-    return st == STRATA_OK ? st_handle_text(&m->saved, m->checkpoint->path) : st;
+    return st == STRATA_OK ? st_handle_text(&m->from.saved, m->from.checkpoint->path) : st;
 }
 
 /* In a plan a published model's name, for which no directory is here, becomes that of the preset.  Whoever trains it does not
@@ -129,8 +129,8 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
     if (m->is_dir && (st = st_handle_check_directory(m->name)) != STRATA_OK)
         return st;
     st = m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
-    if (st == STRATA_OK && m->checkpoint != NULL) /* not that of the directory, which is the same in all of them */
-        snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->checkpoint->manifest.model);
+    if (st == STRATA_OK && m->from.checkpoint != NULL) /* not that of the directory, which is the same in all of them */
+        snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->from.checkpoint->manifest.model);
     return st;
 }
 
