@@ -178,7 +178,7 @@ static void what_is_needed_is_said(void **state)
     static const struct {
         const char *line, *wanted;
     } rows[] = {
-        {RUN "--max-steps 4 --keep-best 2", "strata.keep_best (command line): needs strata.save (--save DIR)"},
+        {RUN "--max-steps 4 --keep-best 2", "strata.keep_best (command line): needs strata.save (--save)"},
         {RUN "--max-steps 4 --save {w}/saved --keep 20 --keep-best 3", "with strata.keep (--keep) 20: together at most 22"},
         {"train --model nano --data {w}/good.bin --max-steps 4 --save {w}/saved --keep-best 1",
          "--keep-best needs --eval-every N"},
