@@ -278,25 +278,22 @@ strata_status strata_config_get_info(const struct strata_config *config, struct 
 
 strata_status strata_config_json(struct strata_config *config, const char **json)
 {
-    size_t bytes = 0;
-    FILE *memory;
+    struct st_kept_text t;
+    strata_status st = STRATA_OK;
 
     if (config == NULL || json == NULL)
         return st_error_missing(__func__, config == NULL ? "config" : "json");
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (config->json == NULL) {
-        memory = st_fault_refuses("api.config_json") ? NULL : open_memstream(&config->json, &bytes);
-        if (memory != NULL)
-            st_config_write_json(&config->values, memory);
-        if (memory == NULL || fclose(memory) != 0 || config->json == NULL) {
-            free(config->json);
-            config->json = NULL;
-            return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
-        }
+        st_handle_text_begin(&t, &config->json, "api.config_json");
+        if (t.file != NULL)
+            st_config_write_json(&config->values, t.file);
+        st = st_handle_text_end(&t, STRATA_OK, "the text of a configuration");
     }
-    *json = config->json;
-    return STRATA_OK;
+    if (st == STRATA_OK)
+        *json = config->json;
+    return st;
 }
 
 void strata_config_close(struct strata_config *config)

@@ -13,16 +13,15 @@
 static strata_status put_config(struct st_json_writer *w, const struct st_config *config)
 {
     char *text = NULL;
-    size_t bytes = 0;
     st_json *root = NULL;
-    FILE *memory = open_memstream(&text, &bytes);
+    struct st_kept_text t;
     strata_status st;
 
-    if (memory == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
-    st_config_write_json(config, memory);
-    fclose(memory);
-    st = st_json_parse(&root, text, bytes, "effective config");
+    st_handle_text_begin(&t, &text, "api.engine_json");
+    if (t.file != NULL)
+        st_config_write_json(config, t.file);
+    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of a configuration")) == STRATA_OK)
+        st = st_json_parse(&root, text, t.bytes, "effective config");
     if (st == STRATA_OK)
         st_json_put_node(w, "config", root);
     st_json_free(root);
@@ -74,27 +73,23 @@ static strata_status put_run(struct st_json_writer *w, const struct strata_engin
 strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, const char **json)
 {
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct st_kept_text t;
     struct st_json_writer w;
-    size_t bytes;
-    FILE *memory;
     strata_status st;
 
     if (engine == NULL || json == NULL)
         return st_error_missing(__func__, engine == NULL ? "engine" : "json");
     if ((st = strata_engine_get_info(engine, &info)) != STRATA_OK)
         return st;
-    free(engine->json);
-    engine->json = NULL;
-    memory = st_fault_refuses("api.engine_json") ? NULL : open_memstream(&engine->json, &bytes);
-    if (memory == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the text of a run");
-    st_json_begin(&w, memory);
-    st_json_object_open(&w, NULL);
-    st = put_run(&w, engine, &info, steps);
-    st_json_object_close(&w);
-    if (fclose(memory) != 0 || engine->json == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the text of a run");
-    *json = engine->json;
+    st_handle_text_begin(&t, &engine->json, "api.engine_json");
+    if (t.file != NULL) {
+        st_json_begin(&w, t.file);
+        st_json_object_open(&w, NULL);
+        st = put_run(&w, engine, &info, steps);
+        st_json_object_close(&w);
+    }
+    if ((st = st_handle_text_end(&t, st, "the text of a run")) == STRATA_OK)
+        *json = engine->json;
     return st;
 }
 

@@ -3,38 +3,12 @@
 #include "advise/plan_report.h"
 #include "api/handles.h"
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "offload/program/program_print.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-/* A text that is kept in *kept, in place of what was there before. */
-struct text {
-    char **kept;
-    size_t bytes;
-    FILE *file; /* NULL: no memory */
-};
-
-static void begin(struct text *t, char **kept)
-{
-    free(*kept);
-    *kept = NULL;
-    t->kept = kept;
-    t->file = st_fault_refuses("api.plan_text") ? NULL : open_memstream(kept, &t->bytes);
-}
-
-/* st: of writing it. */
-static strata_status end(struct text *t, strata_status st)
-{
-    const bool whole = t->file != NULL && fclose(t->file) == 0 && *t->kept != NULL;
-
-    if (whole && st == STRATA_OK)
-        return STRATA_OK;
-    free(*t->kept);
-    *t->kept = NULL;
-    return st != STRATA_OK ? st : st_error(STRATA_E_NOMEM, "no memory for the text of a plan");
-}
+#define SITE "api.plan_text"
+#define TEXT "the text of a plan"
 
 static void write_text(const struct st_case *of, FILE *file)
 {
@@ -73,15 +47,15 @@ static strata_status take_opts(struct strata_plan_report_opts *o, const struct s
 strata_status strata_plan_text(struct strata_plan *plan, const char **text)
 {
     strata_status st = STRATA_OK;
-    struct text t = {0};
+    struct st_kept_text t;
 
     if (plan == NULL || text == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "text");
     if (plan->text == NULL) {
-        begin(&t, &plan->text);
+        st_handle_text_begin(&t, &plan->text, SITE);
         if (t.file != NULL)
             write_text(&plan->facts, t.file);
-        st = end(&t, STRATA_OK);
+        st = st_handle_text_end(&t, STRATA_OK, TEXT);
     }
     if (st == STRATA_OK)
         *text = plan->text;
@@ -107,7 +81,7 @@ strata_status strata_plan_print(struct strata_plan *plan, const struct strata_pl
 strata_status strata_plan_json(struct strata_plan *plan, const struct strata_plan_report_opts *opts, const char **json)
 {
     struct strata_plan_report_opts o;
-    struct text t = {0};
+    struct st_kept_text t;
     fenv_t floats;
     strata_status st;
 
@@ -116,8 +90,8 @@ strata_status strata_plan_json(struct strata_plan *plan, const struct strata_pla
     if ((st = take_opts(&o, opts)) != STRATA_OK)
         return st;
     st_floats_plain(&floats);
-    begin(&t, &plan->json);
-    st = end(&t, t.file != NULL ? write_json(&plan->facts, &o, t.file) : STRATA_OK);
+    st_handle_text_begin(&t, &plan->json, SITE);
+    st = st_handle_text_end(&t, t.file != NULL ? write_json(&plan->facts, &o, t.file) : STRATA_OK, TEXT);
     st_floats_restore(&floats);
     if (st == STRATA_OK)
         *json = plan->json;

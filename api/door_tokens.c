@@ -309,16 +309,15 @@ static void put_documents(const struct st_tokenize_opts *o, const struct st_toke
 
 strata_status strata_tokens_json(struct strata_tokens *tokens, const char **json)
 {
+    struct st_kept_text t;
     struct st_json_writer w;
-    size_t bytes;
-    FILE *memory;
+    strata_status st;
 
     if (tokens == NULL || json == NULL)
         return st_error_missing(__func__, tokens == NULL ? "tokens" : "json");
-    free(tokens->json);
-    tokens->json = NULL;
-    if ((memory = st_fault_refuses("api.tokens_json") ? NULL : open_memstream(&tokens->json, &bytes)) != NULL) {
-        st_json_begin(&w, memory);
+    st_handle_text_begin(&t, &tokens->json, "api.tokens_json");
+    if (t.file != NULL) {
+        st_json_begin(&w, t.file);
         st_json_object_open(&w, NULL);
         if (tokens->whole)
             put_whole(tokens->out, &tokens->text, &w);
@@ -326,8 +325,7 @@ strata_status strata_tokens_json(struct strata_tokens *tokens, const char **json
             put_documents(&tokens->how, &tokens->rows, &w);
         st_json_object_close(&w);
     }
-    if (memory == NULL || fclose(memory) != 0 || tokens->json == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an account of tokens");
-    *json = tokens->json;
-    return STRATA_OK;
+    if ((st = st_handle_text_end(&t, STRATA_OK, "an account of tokens")) == STRATA_OK)
+        *json = tokens->json;
+    return st;
 }

@@ -85,3 +85,22 @@ strata_status st_handle_text(char **out, const char *text)
     *out = st_fault_refuses("api.text") ? NULL : strdup(text);
     return *out != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a text of %zu bytes", strlen(text));
 }
+
+void st_handle_text_begin(struct st_kept_text *t, char **kept, const char *site)
+{
+    free(*kept);
+    *kept = NULL;
+    *t = (struct st_kept_text){.kept = kept};
+    t->file = st_fault_refuses(site) ? NULL : open_memstream(kept, &t->bytes);
+}
+
+strata_status st_handle_text_end(struct st_kept_text *t, strata_status st, const char *what)
+{
+    const bool whole = t->file != NULL && fclose(t->file) == 0 && *t->kept != NULL;
+
+    if (whole && st == STRATA_OK)
+        return STRATA_OK;
+    free(*t->kept);
+    *t->kept = NULL;
+    return st != STRATA_OK ? st : st_error(STRATA_E_NOMEM, "no memory for %s", what);
+}

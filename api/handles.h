@@ -29,6 +29,7 @@
 #include "text/data/tokens.h"
 #include "text/tokenizer/tokenizer.h"
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct strata_config {
@@ -185,6 +186,18 @@ strata_status st_handle_result(void *to, const void *from, size_t bytes, const c
 strata_status st_handle_room(const void *to, size_t bytes, const char *name);
 /** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
+
+/* A text that a handle keeps in *kept while it lends it out, in place of what was there before. */
+struct st_kept_text {
+    char **kept;
+    size_t bytes;
+    FILE *file; /* NULL: no memory */
+};
+/** @param site  the fault site of its memory */
+void st_handle_text_begin(struct st_kept_text *t, char **kept, const char *site);
+/** `st` of writing it, and E_NOMEM: then there is no text.
+ *  @param what  for the sentence: "the text of a plan" */
+strata_status st_handle_text_end(struct st_kept_text *t, strata_status st, const char *what);
 
 /** An encoding's ids, for the caller; never NULL. */
 void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);
