@@ -2,7 +2,6 @@
 #include "advise/machine_facts.h"
 #include "api/handles.h"
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "core/base/wrap.h"
 #include "offload/config/config_options.h"
 
@@ -21,6 +20,7 @@ static bool is_here(const struct strata_machine *m)
 static strata_status measure(struct strata_machine *m, struct strata_model *model)
 {
     const struct st_compute compute = st_model_compute(model->model);
+    struct st_machine found = {0};
     struct st_machine_opts opts;
     struct st_case c;
     strata_status st;
@@ -30,11 +30,16 @@ static strata_status measure(struct strata_machine *m, struct strata_model *mode
     opts.device = m->device;
     if (!model->nvme_named)
         opts.nvme.dir_count = 0;
-    if ((st = st_machine_here(&m->measured, &opts)) != STRATA_OK)
+    if ((st = st_machine_here(&found, &opts)) != STRATA_OK)
         return st;
     st_handle_case(&c, model, m);
-    return st_machine_measure(&m->measured, &c.workload, &compute, &opts,
-                              opts.nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+    st = st_machine_measure(&found, &c.workload, &compute, &opts,
+                            opts.nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+    if (st == STRATA_OK) { /* else what an earlier call has measured stays */
+        m->measured = found;
+        m->is_measured = true;
+    }
+    return st;
 }
 
 strata_status strata_machine_measure(struct strata_machine *machine, struct strata_model *model)
@@ -49,7 +54,6 @@ strata_status strata_machine_measure(struct strata_machine *machine, struct stra
     st_floats_plain(&floats);
     st = measure(machine, model);
     st_floats_restore(&floats);
-    machine->is_measured = st == STRATA_OK;
     return st;
 }
 
@@ -137,20 +141,17 @@ static void write_json(const struct strata_machine *m, const struct strata_confi
 
 strata_status strata_machine_json(struct strata_machine *machine, const struct strata_config *config, const char **json)
 {
-    size_t bytes = 0;
-    FILE *memory;
+    struct st_kept_text t;
+    strata_status st;
 
     if (machine == NULL || json == NULL)
         return st_error_missing(__func__, machine == NULL ? "machine" : "json");
-    free(machine->json);
-    machine->json = NULL;
-    memory = st_fault_refuses("api.text") ? NULL : open_memstream(&machine->json, &bytes);
-    if (memory != NULL)
-        write_json(machine, config, memory);
-    if (memory == NULL || fclose(memory) != 0 || machine->json == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the text of a machine");
-    *json = machine->json;
-    return STRATA_OK;
+    st_handle_text_begin(&t, &machine->json, "api.text");
+    if (t.file != NULL)
+        write_json(machine, config, t.file);
+    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of a machine")) == STRATA_OK)
+        *json = machine->json;
+    return st;
 }
 
 strata_status strata_machine_write(const struct strata_machine *machine, const char *path, bool overwrite)

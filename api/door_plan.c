@@ -202,12 +202,11 @@ static strata_status make_on(struct strata_plan **plan, struct strata_model *mod
     fenv_t floats;
     strata_status st;
 
-    if ((st = new_plan(&p, model, on)) != STRATA_OK)
-        return st;
     st_floats_plain(&floats);
-    st = make_plan(p);
+    if ((st = new_plan(&p, model, on)) == STRATA_OK)
+        st = make_plan(p);
     st_floats_restore(&floats);
-    if (p->facts.plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
+    if (p != NULL && p->facts.plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
         *plan = p;
     else
         strata_plan_destroy(p);

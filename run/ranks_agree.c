@@ -282,12 +282,9 @@ strata_status st_ranks_rates(struct st_comm *comm, struct st_rates *r, bool save
 
 strata_status st_ranks_all(struct st_comm *comm, bool *all, const char *what)
 {
-    double number = *all;
-    strata_status st;
+    uint32_t number = *all;
+    const strata_status st = st_ranks_fewest(comm, &number, what);
 
-    if (comm == NULL)
-        return STRATA_OK;
-    st = take_least(comm, &number, 1, what, NULL);
     *all = number > 0;
     return st;
 }
