@@ -1,8 +1,9 @@
 /* offload/config/config_source.h - a config while it is being read: the value given for each field, and remarks about
  * it.
  *
- * For offload/config, and for recipes, whose tables are of the same form.  One thread.  Strings and values live until st_config_source_free.  If memory runs out, `failed`
- * records it and it is reported once, so that calls to these functions need no checks. */
+ * For offload/config, and for recipes, whose tables are of the same form.  One thread.  Strings and values live until
+ * st_config_source_free.  If memory runs out, `failed` records it and it is reported once, so that calls to these functions need
+ * no checks. */
 #ifndef OFFLOAD_CONFIG_CONFIG_SOURCE_H
 #define OFFLOAD_CONFIG_CONFIG_SOURCE_H
 
@@ -40,7 +41,7 @@ struct st_config_source {
     bool has_file;                 /* a key that is left out means DeepSpeed's default */
     const char *const *overrides;  /* [override_count] "path=value" of the command line */
     uint32_t override_count;
-    bool has_length;               /* a trainer's file says how long the run is */
+    bool has_length; /* a trainer's file says how long the run is */
     bool allow_unknown;
     bool failed; /* out of memory */
 };
@@ -62,6 +63,9 @@ void st_source_add_row(struct st_config_source *src, const struct st_config_row 
 void st_source_add_stray(struct st_config_source *src, const struct st_config_row *row);
 /** Take every key of the file's root object; takes ownership of `root`. */
 void st_source_take_file(struct st_config_source *src, st_json *root, const char *name);
+/** Take a value of a field, or of all that a section has; null: as if it were left out. */
+void st_source_take(struct st_config_source *src, const struct st_field *field, const st_json *node, const char *spelling,
+                    enum st_config_origin origin);
 /** Take one "path=value" of the command line. */
 void st_source_take_override(struct st_config_source *src, const char *text);
 /** Take what another source says of paths, in place of what the file leaves out or has as "auto". */
@@ -138,7 +142,8 @@ void st_config_resolve_rate(struct st_config_source *src, struct st_config *conf
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 void st_config_resolve(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 
-/** The text of XTuner's configuration of this name (deepspeed_zero1, ...), static; NULL: there is none, or a file has the name. */
+/** The text of XTuner's configuration of this name (deepspeed_zero1, ...), static; NULL: there is none, or a file has the name.
+ */
 const char *st_config_preset(const char *name);
 
 #endif
