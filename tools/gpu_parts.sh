@@ -103,7 +103,7 @@ needs_memory()
 
 compile()
 {
-    set -- -DCMAKE_BUILD_TYPE=Release -DSTRATA_CUDA=ON -DSTRATA_BUILD_BENCH=OFF "-DSTRATA_CUDA_ARCHITECTURES=$architecture"
+    set -- -DCMAKE_BUILD_TYPE=Release -DSTRATA_CUDA=ON "-DSTRATA_CUDA_ARCHITECTURES=$architecture"
     if [ -n "$deps" ]; then
         sh "$root/tools/gpu_deps.sh" pkg-config "$deps" "$build/pkg-config"
         set -- "$@" "-DPKG_CONFIG_EXECUTABLE=$build/pkg-config" "-DCMAKE_PREFIX_PATH=$deps"

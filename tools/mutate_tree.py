@@ -130,7 +130,7 @@ class Build:
     def configure(self):
         flags = f"-O1 {self.flags}".strip()
         options = ["-DCMAKE_BUILD_TYPE=Mutate", f"-DCMAKE_C_FLAGS_MUTATE={flags}", f"-DCMAKE_CXX_FLAGS_MUTATE={flags}",
-                   "-DSTRATA_CUDA=OFF", "-DSTRATA_WERROR=OFF", "-DSTRATA_BUILD_BENCH=OFF"]
+                   "-DSTRATA_CUDA=OFF", "-DSTRATA_WERROR=OFF"]
         for language in ("C", "CXX"):
             tool = "ccache" if self.launcher and shutil.which("ccache") else ""
             options.append(f"-DCMAKE_{language}_COMPILER_LAUNCHER={tool}")

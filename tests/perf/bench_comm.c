@@ -1,4 +1,4 @@
-/* bench/roofs/bench_comm.c - how fast ranks of one machine exchange bytes.
+/* tests/perf/bench_comm.c - how fast ranks of one machine exchange bytes.
  *
  * Every rank sends each other one as many bytes as it receives of it, from host memory to host memory, and each rank is a thread
  * of this program with its own end of the connections: the bytes go the way that they go between processes.  GB/s are what one

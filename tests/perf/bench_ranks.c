@@ -1,4 +1,4 @@
-/* bench/step/bench_ranks.c - how much of a step's exchanges, copies, updates and I/O hide behind a GPU's computation, of several
+/* tests/perf/bench_ranks.c - how much of a step's exchanges, copies, updates and I/O hide behind a GPU's computation, of several
  * ranks: a step of the paced device by its schedule bound.
  *
  * Each rank is a thread of this program with an engine, a worker and a paced device of its own; they exchange by a comm that is

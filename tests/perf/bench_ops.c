@@ -1,4 +1,4 @@
-/* bench/roofs/bench_ops.c - how much of the processor the decoder's ops reach at GPT-2's and nano's shapes.
+/* tests/perf/bench_ops.c - how much of the processor the decoder's ops reach at GPT-2's and nano's shapes.
  *
  * Matmul: GF/s of the op, in blocks over all workers; the roof is the same product as one library call on one thread, times the
  * workers.  Attention counts the whole square, as the model's FLOPs do, though half of it is not computed. Other ops: ns per
