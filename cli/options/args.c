@@ -74,7 +74,7 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
         return STRATA_OK;
     }
     if (value == NULL && (c->at == c->argc || is_option(c->argv[c->at])))
-        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", name, o->value);
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", name, cli_option_value(o, args->command));
     st = cli_value_take(args, o, value != NULL ? value : c->argv[c->at++]);
     while (st == STRATA_OK && o->kind == VALUE_LIST && value == NULL && c->at < c->argc && c->argv[c->at][0] != '-' &&
            !cli_words_says_key(args, c->argv[c->at]))

@@ -35,7 +35,7 @@ enum value_kind {
 
 /* A number or a word goes to a field (offset), or without one to the config (key). */
 struct cli_option {
-    const char *names[CLI_NAMES_MAX]; /* without the dashes; NULL: `help` is the heading of those that follow */
+    const char *names[CLI_NAMES_MAX]; /* without the dashes; NULL: a heading, or words of the option above for these commands */
     uint32_t commands;
     enum value_kind kind;
     size_t offset;
@@ -47,6 +47,8 @@ struct cli_option {
 
 /** Find the option of this name that the command takes; NULL: none. */
 const struct cli_option *cli_option_find(enum cli_command command, const char *name);
+/** The name of an option's value in the help of a command; NULL: it takes none. */
+const char *cli_option_value(const struct cli_option *o, enum cli_command command);
 /** Find the first option of a key that `text` begins with.  @param length  out: bytes of the key */
 const struct cli_option *cli_option_of_key(const char *text, size_t *length);
 /** Whether its key is one of the configuration, which people may write, too. */

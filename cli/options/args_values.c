@@ -190,7 +190,7 @@ strata_status cli_value_take(struct cli_args *args, const struct cli_option *o, 
     char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
 
     if (*text == '\0')
-        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], o->value);
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], cli_option_value(o, args->command));
     switch (o->kind) {
     case VALUE_TEXT:
         if (o->offset == NO_OFFSET)

@@ -133,7 +133,7 @@ static strata_status parse(struct cli_args *args, enum cli_command command, cons
     return cli_args_parse(args, command, count + 2, argv);
 }
 
-/* What an option does is told of the command at hand alone. */
+/* An option's help is that of the command at hand. */
 static void help_speaks_of_its_own_command(void **state)
 {
     static const struct {
@@ -143,13 +143,12 @@ static void help_speaks_of_its_own_command(void **state)
         {"eval", "  --seed N                  of a preset's weights; default 0\n"},
         {"generate", "  --seed N                  of the tokens drawn and of a preset's weights; default 0\n"},
         {"info", "  --device cpu|cuda[:N]     whose workers are shown, and whose rates --measure takes; default cpu\n"},
-        {"plan", "  --machine FILE.json       rates and capacities of a machine, "},
-        {"train", "  --machine FILE.json       rates of this machine "},
         {"train", "  --json                    the metrics on standard output, everything else on standard error\n"},
-        {"plan", "  --json                    JSON on standard output\n"},
-        {"eval", "  --json                    JSON on standard output\n"},
-        {"digest", "  --json                    JSON on standard output\n"},
-        {"bench", "  --json                    one JSON object per row\n"},
+        {"plan", "  --json                    JSON on standard output"},
+        {"tokens", "  --out FILE.bin|DIR        token file to write"},
+        {"info", "  --out FILE.json           with --measure: write a machine file\n"},
+        {"plan", "  --model PRESET|DIR|config.json\n"},
+        {"train", "  --model PRESET|DIR        a preset"},
     };
 
     (void)state;
