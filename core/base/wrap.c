@@ -14,8 +14,9 @@
 #define LINE_BYTES 4096u /* longest line; longer ones are passed on in parts */
 #define INDENT     4u
 #define PARTS_MAX  8u
-#define TABLE_GAPS 4u /* of two spaces in a line that is a table's row */
-#define UNIT_MAX   4u /* letters of "B,", "KiB", "ms,", "GB/s" */
+#define TABLE_GAPS 4u          /* of two spaces in a line that is a table's row */
+#define UNIT_MAX   4u          /* letters of "B,", "KiB", "ms,", "GB/s" */
+#define COMMAND    "  strata " /* begins a line that a shell takes */
 
 struct wrapper {
     FILE *to;
@@ -112,17 +113,29 @@ static void pass_row(struct wrapper *p)
     fprintf(p->to, "%*s%.*s", (int)indent, "", (int)left, at);
 }
 
+/* The same of a command, with room for a backslash: before an option where one fits, so that its value stays with it. */
+static size_t fitting_command(const char *text, size_t bytes, size_t width)
+{
+    const size_t word = fitting(text, bytes, width - 2);
+
+    for (size_t end = word; end > INDENT && word < bytes; end--)
+        if (text[end] == ' ' && text[end + 1] == '-')
+            return end;
+    return word;
+}
+
 static void pass_text(struct wrapper *p)
 {
+    const bool command = strncmp(p->line, COMMAND, strlen(COMMAND)) == 0;
     const char *at = p->line;
     size_t left = p->used, indent = 0;
 
     while (columns(at, left) > p->width - indent) {
-        const size_t part = fitting(at, left, p->width - indent);
+        const size_t part = (command ? fitting_command : fitting)(at, left, p->width - indent);
 
         if (part == left)
             break;
-        fprintf(p->to, "%*s%.*s\n", (int)indent, "", (int)part, at);
+        fprintf(p->to, "%*s%.*s%s\n", (int)indent, "", (int)part, at, command ? " \\" : "");
         indent = hanging(p->line, p->width);
         left -= part;
         at += part;

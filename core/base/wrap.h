@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 /** A stream whose lines end up in `to`, wrapped to its width if it is a terminal; otherwise `to` itself.  A continuation line
- * starts where the second column does (after the first gap of two spaces), or is indented by four columns.  A line is written
- * when it is complete. */
+ * starts where the second column does (after the first gap of two spaces), or is indented by four columns.  A command
+ * ("  strata ...") is broken with backslashes, so that it can be copied.  A line is written when it is complete. */
 FILE *st_wrap_open(FILE *to);
 /** Writes what is left.  @param wrapped  of st_wrap_open(to) */
 void st_wrap_close(FILE *wrapped, FILE *to);

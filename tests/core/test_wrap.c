@@ -70,6 +70,9 @@ static void lines_are_cut_between_words(void **state)
          "ones\n"},
         {"  few  gaps  make  no row of a table of an indented line\n",
          "  few  gaps  make  no row of a table of\n       an indented line\n"},
+        {"  strata train --model nano --data book.txt --quiet\n",
+         "  strata train --model nano \\\n      --data book.txt --quiet\n"},
+        {"  strata export runs/llama-2/step-00000100 --out m\n", "  strata export \\\n      runs/llama-2/step-00000100 --out m\n"},
         {"no newline at the end", "no newline at the end"},
     };
     char out[2048];
