@@ -5,7 +5,7 @@
  *   test_engine_matrix paced     the same covering array on the paced device, whose lanes run by themselves
  *   test_engine_matrix moments   the same covering array over the formats of moments, without clipping
  *   test_engine_matrix full [I N]  the full product, millions of cells; or every N-th of them from number I on
- *   test_engine_matrix said FILE   whether a text (README.md) says how many axes and cells that are
+ *   test_engine_matrix said FILE   whether a text (docs/design.md) says how many axes and cells that are
  *
  * Cells with equal data, leaves, clipping, dtype and moments form a group: one digest each.  Different groups differ.  In every
  * cell the bytes counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold
