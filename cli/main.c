@@ -124,9 +124,6 @@ static const struct command commands[] = {
      "messages, Alpaca's and ShareGPT's columns; of conversations the answers are trained.  The file - is standard input.\n\n"
      "Example: conversations for a model, its template and tokenizer; look at the first\n"
      "  strata tokens talks.jsonl --tokenizer Qwen2.5-0.5B-Instruct --seq-len 2048 --val-size 0.05 --show 1 --out talks.bin\n\n"
-     "Example: a vocabulary of one's own, and the text in it\n"
-     "  strata tokens book.txt --train-bpe 4096 --out book-tokenizer\n"
-     "  strata tokens book.txt --tokenizer book-tokenizer --out book.bin\n\n"
      "Example: set every tenth 16 KiB block aside in book.heldout.bin\n"
      "  strata tokens book.txt --out book.bin --heldout 0.1"},
     {"info", CLI_CMD_INFO, cmd_info, "what this machine has, what it lacks, and why",

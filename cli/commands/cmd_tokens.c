@@ -11,36 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_trained(const struct cli_args *args, const struct strata_trained *r)
-{
-    struct st_json_writer w;
-
-    if (!args->json) {
-        st_print(stdout, "%s: %u tokens from %llu words, %llu of them different\n", args->out, r->vocab,
-                 (unsigned long long)r->words, (unsigned long long)r->different_words);
-        return;
-    }
-    st_json_begin(&w, stdout);
-    st_json_object_open(&w, NULL);
-    st_json_put_string(&w, "out", args->out);
-    st_json_put_u64(&w, "vocab", r->vocab);
-    st_json_put_u64(&w, "words", r->words);
-    st_json_put_u64(&w, "different_words", r->different_words);
-    st_json_object_close(&w);
-    st_json_end_line(&w);
-}
-
-static strata_status train_tokenizer(const struct cli_args *args)
-{
-    struct strata_trained trained = STRATA_TRAINED_INIT;
-    const strata_status st = strata_tokenizer_train(args->positional.items, args->positional.count, (uint32_t)args->train_bpe,
-                                                    args->out, args->overwrite, &trained);
-
-    if (st == STRATA_OK)
-        print_trained(args, &trained);
-    return st;
-}
-
 static strata_status write_tokens(const struct cli_args *args)
 {
     struct strata_tokens *tokens = NULL;
@@ -74,7 +44,7 @@ static strata_status check_documents(const struct cli_args *args)
                           "--format, --template, --chat-template-kwargs, --date, --dataset, --layout, --seq-len, --max-samples, "
                           "--val-size, --train-on-prompt, "
                           "--mask-history, --train-turn-ends, --as-trl, --strict and --show are "
-                          "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
+                          "for documents: with --tokenizer DIR, without --heldout");
 }
 
 /* A token file and what lies beside it, and the same of what is held out. */
@@ -92,13 +62,13 @@ static strata_status check_outputs(const struct cli_args *args)
 
 int cmd_tokens(const struct cli_args *args)
 {
-    strata_status st = args->train_bpe > 0 ? cli_output_check_tokenizer("--out", args->out, args) : check_outputs(args);
+    strata_status st = check_outputs(args);
 
     if (st != STRATA_OK)
         return cli_fail(st);
-    if (strcmp(args->tokenizer, "byte") == 0 || args->heldout > 0 || args->train_bpe > 0)
+    if (strcmp(args->tokenizer, "byte") == 0 || args->heldout > 0)
         st = check_documents(args);
     if (st == STRATA_OK)
-        st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
+        st = write_tokens(args);
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

@@ -371,8 +371,6 @@ static strata_status args_check(const struct cli_args *args)
     switch (args->command) {
     case CLI_CMD_TOKENS:
         st = args->datasets.count > 0 ? STRATA_OK : require_words(args, UINT32_MAX, "TEXT, a file of text or rows");
-        if (st == STRATA_OK && args->train_bpe > 0 && (args->heldout > 0 || strcmp(args->tokenizer, "byte") != 0))
-            return st_error(STRATA_E_INVAL, "--train-bpe makes a tokenizer of all the text: without --heldout and --tokenizer");
         if (st == STRATA_OK && (args->datasets.count > 0) != (args->dataset_info != NULL))
             return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;

@@ -59,7 +59,6 @@ struct cli_args {
     const char *system, *chat_template, *template_kwargs, *date;          /* chat; tokens and eval, the last two */
     uint64_t max_steps, seq_len, cutoff_len, seed, eval_every, early_stop, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
-    uint64_t train_bpe;         /* 0: not given */
     uint64_t ranks, nodes;      /* plan, like the next line; launch the first */
     const char *gpu, *ram, *tokens;
     uint64_t batch_tokens; /* 0: not given */

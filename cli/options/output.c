@@ -162,15 +162,6 @@ strata_status cli_output_check_replaced(const char *option, const char *dir, con
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }
 
-strata_status cli_output_check_tokenizer(const char *option, const char *dir, const struct cli_args *args)
-{
-    strata_status st = check_names(dir, tokenizer_files, TOKENIZER_FILES, args);
-
-    if (st == STRATA_OK)
-        st = check_checkpoints(dir, dir);
-    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
-}
-
 static strata_status check_file(const char *path, const struct cli_args *args)
 {
     strata_status st;

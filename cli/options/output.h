@@ -12,8 +12,6 @@ strata_status cli_output_check(const char *option, const char *path, const struc
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args);
 /** E_INPUT if --overwrite replaces the tokenizer there, and the command reads one of its files for something else. */
 strata_status cli_output_check_replaced(const char *option, const char *dir, const struct cli_args *args);
-/** The same as of a model for a directory that a new tokenizer is written to. */
-strata_status cli_output_check_tokenizer(const char *option, const char *dir, const struct cli_args *args);
 /** E_INPUT if a file that is there, and is to be changed, lies in a checkpoint. */
 strata_status cli_output_check_place(const char *option, const char *path);
 /** Begin to write it.  NULL: `file` is not touched. */

@@ -99,31 +99,6 @@ STRATA_API strata_status strata_tokenizer_encode(struct strata_tokenizer *tokeni
 STRATA_API strata_status strata_tokenizer_decode(struct strata_tokenizer *tokenizer, const int32_t *ids, size_t count,
                                                  bool skip_special, const char **text, size_t *bytes);
 
-/** What strata_tokenizer_train() made of texts. */
-struct strata_trained {
-    size_t trained_size; /**< sizeof(struct strata_trained), set by the caller */
-    uint32_t vocab;      /**< tokens; fewer than asked for where no other pair occurs twice, which is a notice */
-    uint64_t words, different_words;
-};
-#define STRATA_TRAINED_INIT STRATA_INIT(strata_trained, trained_size)
-
-/**
- * Make a tokenizer of texts: byte-level BPE with GPT-2's pattern, as tokenizer.json and tokenizer_config.json.  The same texts
- * give the same files, in any order.
- *
- * @param paths      [count] texts, 1 or more; "-": standard input
- * @param vocab      257 to 1048576 tokens
- * @param dir        made if it is missing
- * @param overwrite  replaces a tokenizer there
- * @param trained    out, or NULL
- *
- * @return STRATA_E_INVAL  an argument is NULL, count is 0, vocab is out of its range, or trained_size is another one
- *         STRATA_E_INPUT  a text is missing or cannot be read, there is none, or a file is in the way
- *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
- */
-STRATA_API strata_status strata_tokenizer_train(const char *const *paths, uint32_t count, uint32_t vocab, const char *dir,
-                                                bool overwrite, struct strata_trained *trained);
-
 /** Close; its streams and chats stay valid.  NULL is fine. */
 STRATA_API void strata_tokenizer_close(struct strata_tokenizer *tokenizer);
 

@@ -24,7 +24,7 @@ static void nothing_is_called_with_null(void **state)
     struct strata_stream *s = NULL;
     struct strata_chat *c = NULL;
     const int32_t *ids, id = 0;
-    const char *got, *const none = NULL;
+    const char *got;
     size_t count;
     bool there;
 
@@ -43,35 +43,10 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_chat_add(NULL, "user", "x"), "chat is NULL");
     assert_refused(strata_chat_tokens(NULL, &ids, &count), "chat is NULL");
     assert_int_equal(strata_chat_end(NULL), -1);
-    assert_refused(strata_tokenizer_train(NULL, 1, 300, "x", false, NULL), "paths is NULL");
-    assert_refused(strata_tokenizer_train(&got, 1, 300, NULL, false, NULL), "dir is NULL");
-    assert_refused(strata_tokenizer_train(&got, 0, 300, "x", false, NULL), "count is 0");
-    assert_refused(strata_tokenizer_train(&none, 1, 300, "x", false, NULL), "one of paths is NULL");
     strata_tokenizer_close(NULL);
     strata_stream_close(NULL);
     strata_chat_close(NULL);
     assert_true(t == NULL && s == NULL && c == NULL);
-}
-
-static void a_tokenizer_is_made_of_texts(void **state)
-{
-    struct strata_tokenizer_info info = STRATA_TOKENIZER_INFO_INIT;
-    struct strata_trained made = STRATA_TRAINED_INIT, small = {.trained_size = 1};
-    const char *const paths[] = {"docs/tour.md"};
-    char dir[320];
-    struct strata_tokenizer *t;
-
-    (void)state;
-    snprintf(dir, sizeof(dir), "%s", scratch_path("own"));
-    assert_refused(strata_tokenizer_train(paths, 1, 300, dir, false, &small), "struct strata_trained ");
-    assert_refused(strata_tokenizer_train(paths, 1, 256, dir, false, NULL), "257");
-    assert_ok(strata_tokenizer_train(paths, 1, 300, dir, false, &made));
-    assert_true(made.vocab == 300 && made.words > made.different_words && made.different_words > 0);
-    assert_status(strata_tokenizer_train(paths, 1, 300, dir, false, NULL), STRATA_E_INPUT, "it is there");
-    assert_ok(strata_tokenizer_open(&t, dir));
-    assert_ok(strata_tokenizer_get_info(t, &info));
-    assert_int_equal(info.vocab, 300);
-    strata_tokenizer_close(t);
 }
 
 static void no_argument_is_left_out(void **state)
@@ -376,7 +351,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_called_with_null),
         cmocka_unit_test(no_argument_is_left_out),
-        cmocka_unit_test_setup_teardown(a_tokenizer_is_made_of_texts, scratch_create, scratch_remove),
         cmocka_unit_test(a_text_comes_back),
         cmocka_unit_test(special_tokens_are_tokens_where_wanted),
         cmocka_unit_test(a_conversation_is_written),

@@ -229,7 +229,6 @@ static void what_is_read_is_no_tokenizer_that_is_replaced(void **state)
     workplace_write(w, "b/chat_template.jinja", template, strlen(template));
     workplace_write(w, "b/tokenizer.json", template, strlen(template));
     workplace_write(w, "characters/chat_template.jinja", template, strlen(template));
-    refused_as_read(w, "tokens {w}/b/tokenizer.json --train-bpe 300 --out {w}/b --overwrite", "b/tokenizer.json");
     workplace_remove(w, "b/tokenizer.json");
     refused_as_read(w,
                     "train --model nano --seq-len 64 --max-steps 1 --machine {w}/machine.json --data {w}/talks.jsonl "

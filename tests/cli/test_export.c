@@ -210,8 +210,6 @@ static void no_output_lies_in_a_checkpoint(void **state)
         {"import {w}/deepspeed --model nano --config {w}/c.json --out {w}/save/step-00000002/x", "--out"},
         {"tokens {w}/text --out {w}/save/step-00000002/extents.bin --overwrite", "--out"},
         {"tokens {w}/text --heldout 0.5 --out {w}/save/step-00000002/new.bin", "--out"},
-        {"tokens {w}/text --train-bpe 300 --out {w}/save/step-00000002/new", "--out"},
-        {"tokens {w}/text --train-bpe 300 --out {w}/save/step-00000002/model --overwrite", "--out"},
         {"tune --nvme {w} --write {w}/save/step-00000002/manifest.json", "--write"},
         {"tune --nvme {w} --out {w}/save/step-00000002/aio.json", "--out"},
     };

@@ -145,7 +145,7 @@ static void help_speaks_of_its_own_command(void **state)
         {"info", "  --device cpu|cuda[:N]     whose workers are shown, and whose rates --measure takes; default cpu\n"},
         {"train", "  --json                    the metrics on standard output, everything else on standard error\n"},
         {"plan", "  --json                    JSON on standard output"},
-        {"tokens", "  --out FILE.bin|DIR        token file to write"},
+        {"tokens", "  --out FILE.bin            token file to write"},
         {"info", "  --out FILE.json           with --measure: write a machine file\n"},
         {"plan", "  --model PRESET|DIR|config.json\n"},
         {"train", "  --model PRESET|DIR        a preset"},

@@ -5,7 +5,6 @@
 #include "core/system/file.h"
 #include "kernels/kernels.h"
 #include "model/layout.h"
-#include "text/tokenizer/train.h"
 #include "model_fixture.h"
 #include "tests/common/file_order.h"
 #include "tests/common/kept_log.h"
@@ -571,15 +570,10 @@ static void test_a_directory_has_one_writer(void **state)
     struct st_hf_adapter_output output = {.model = m, .base = "x", .dir = scratch_path("out")};
     struct st_hf_adapter_writer *adapter, *second;
     struct st_hf_writer *model;
-    struct st_train_report report;
-    struct st_train *t;
     char link[256];
 
     (void)state;
     assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
-    assert_ok(st_train_create(&t));
-    assert_ok(st_train_feed(t, "text", 4));
-    assert_ok(st_train_end_text(t));
     output.spec = st_hf_adapter_spec(a);
     snprintf(link, sizeof(link), "%s", scratch_path("link"));
     assert_int_equal(symlink("out", link), 0);
@@ -588,7 +582,6 @@ static void test_a_directory_has_one_writer(void **state)
     assert_refused(st_hf_writer_open(&model, m, link, NULL, NULL, true), STRATA_E_INPUT,
                    "link: another run writes a model, an adapter");
     assert_refused(merge_adapter(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "link: another run writes");
-    assert_refused(st_train_write(t, 300, link, true, &report), STRATA_E_INPUT, "link: another run writes");
     assert_int_equal(scratch_entries_with(scratch_path("out"), ".strata-"), 2); /* the adapter's own new files */
     st_hf_adapter_writer_abort(adapter);
 
@@ -598,7 +591,6 @@ static void test_a_directory_has_one_writer(void **state)
     st_hf_writer_abort(model);
     assert_ok(merge_adapter(m, a, FAMILIES "/qwen2_layers", scratch_path("out")));
     assert_refused(st_hf_adapter_writer_open(&second, &output), STRATA_E_INPUT, "out holds a model (config.json)");
-    st_train_destroy(t);
     st_hf_adapter_close(a);
     st_model_destroy(m);
 }

@@ -24,15 +24,6 @@ int st_byte_level_byte(uint32_t code)
     return code == 0x143 ? 0xad : -1;
 }
 
-uint32_t st_byte_level_code(unsigned char byte)
-{
-    if (byte <= 0x20)
-        return 0x100u + byte;
-    if (byte >= 0x7f && byte <= 0xa0)
-        return 0x121u + byte - 0x7f;
-    return byte == 0xad ? 0x143 : byte;
-}
-
 strata_status st_bpe_add_merge(struct st_bpe *bpe, const struct st_place *at, uint32_t rank, const char *left, size_t left_bytes,
                                const char *right, size_t right_bytes)
 {

@@ -4,7 +4,6 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/base/text.h"
 #include "core/system/file.h"
 
 #include <errno.h>
@@ -195,29 +194,6 @@ static struct st_tokenizer *create(void)
     for (unsigned i = 0; i < ST_TOKEN_ROLES; i++)
         t->roles[i] = ST_TOKEN_NONE;
     return t;
-}
-
-strata_status st_tokenizer_open_bytes(struct st_tokenizer **out)
-{
-    struct st_tokenizer *t = create();
-    bool good = t != NULL;
-    char text[4];
-    strata_status st;
-
-    for (unsigned byte = 0; byte < 256 && good; byte++)
-        good = st_vocab_add(&t->bpe.vocab, byte, text, st_text_utf8_put(text, st_byte_level_code((unsigned char)byte))) ==
-               ST_VOCAB_ADDED;
-    if (!good || !st_merges_reserve(&t->bpe.merges, 0) || (t->path = strdup("bytes")) == NULL)
-        st = st_tokenizer_no_memory();
-    else if ((st = st_tokenizer_parse_parts(t, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}}",
-                                            t->path)) == STRATA_OK)
-        st = prepare(t);
-    if (st != STRATA_OK) {
-        st_tokenizer_close(t);
-        return st;
-    }
-    *out = t;
-    return STRATA_OK;
 }
 
 strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)

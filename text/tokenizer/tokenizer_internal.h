@@ -225,9 +225,6 @@ struct st_tokenizer {
 };
 const struct st_added *st_tokenizer_added(const struct st_tokenizer *t, uint32_t id); /* NULL: none with this id */
 
-/** The tokenizer that training begins with: GPT-2's words, a token for each byte, nothing else. */
-strata_status st_tokenizer_open_bytes(struct st_tokenizer **out);
-
 /* Read one kind of file into `t`. */
 strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path);
 strata_status st_tokenizer_read_proto(struct st_tokenizer *t, const char *path); /* tokenizer.model */
@@ -251,8 +248,6 @@ strata_status st_tokenizer_read_parts(struct st_tokenizer *t, const struct st_pl
 
 /** The byte that ByteLevel writes as this character, or -1. */
 int st_byte_level_byte(uint32_t code);
-/** The character that stands for a byte. */
-uint32_t st_byte_level_code(unsigned char byte);
 /** Merge number `rank` of `at`, a vocabulary's object or file.  E_INPUT: a text or what it merges to is not in the vocabulary. */
 strata_status st_bpe_add_merge(struct st_bpe *bpe, const struct st_place *at, uint32_t rank, const char *left, size_t left_bytes,
                                const char *right, size_t right_bytes);
