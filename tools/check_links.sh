@@ -4,12 +4,14 @@
 #
 #     tools/check_links.sh [ROOT]
 #
-# Prints one line per offence and exits 1; prints the count of checked names and exits 0 otherwise.
+# Prints one line per offence and exits 1; prints the count of checked names and exits 0 otherwise.  Last, check_sentences.sh prints
+# how long the sentences of each page are, and fails where they are too long.
 set -eu
+sentences=$(cd "$(dirname "$0")" && pwd)/check_sentences.sh
 cd "${1:-$(dirname "$0")/..}"
 
 # shellcheck disable=SC2046 # file names in this tree have no spaces
-exec awk '
+awk '
 function offence(what) { printf "%s:%d: %s\n", FILENAME, FNR, what; offences++ }
 function holds(command) {
     checked++
@@ -86,3 +88,4 @@ END {
         exit 1
     printf "check_links: %d names of files, headings and functions\n", checked
 }' $(find . -name "*.md" ! -path "./build/*" ! -path "./.git/*" ! -path "./CHANGELOG.md" | sort)
+"$sentences" .

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each offence that tools/check_links.sh must find, planted one at a time in an otherwise good tree.
+# Each offence that tools/check_links.sh must find, long sentences among them, planted one at a time in an otherwise good tree.
 set -eu
 check=$1
 tree=$(mktemp -d)
@@ -35,5 +35,10 @@ expect 1 '[`st_walk()`](../core/base/run.c)'
 expect 1 '[`run()`](../core/base/run.c)'
 expect 1 'see `core/base/none.c`'
 expect 0 'see `elsewhere/none.c`'
+
+twelve='one two three four five six seven eight nine ten eleven twelve'
+expect 0 "A sentence of twelve words: $twelve. And another: $twelve."
+expect 1 "One sentence of many words: $twelve, $twelve, $twelve, $twelve, $twelve."
+expect 0 "| a table | $twelve, $twelve, $twelve, $twelve, $twelve |"
 
 [ "$failures" = 0 ] || exit 1
