@@ -3,6 +3,7 @@
 
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/whole_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,6 +93,67 @@ static void assert_renders(const char *template, const st_json *messages, const 
         fail_msg("template <%s>: %s, not %s", template, out.text, text);
     st_rendered_free(&out);
     st_template_close(t);
+}
+
+/* --- the words of published templates --- */
+
+/* Whether a template with a word at the sample's @ is rendered, or refused for something else than the word. */
+static bool knows(const char *sample, const char *word, const st_json *messages)
+{
+    static const char *const unknown[] = {"supported", "undefined", "must not", "end is expected"};
+    const struct st_template_input input = input_of(messages);
+    const char *at = strchr(sample, '@');
+    struct st_template *t = NULL;
+    struct st_rendered out;
+    char template[128];
+    strata_status st;
+    bool known = true;
+
+    snprintf(template, sizeof(template), "%.*s%s%s", (int)(at - sample), sample, word, at + 1);
+    st = st_template_open(&t, template, strlen(template), "t");
+    if (st == STRATA_OK && (st = st_template_render(&out, t, &input)) == STRATA_OK)
+        st_rendered_free(&out);
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]) && st != STRATA_OK; i++)
+        known = known && strstr(strata_last_error(), unknown[i]) == NULL;
+    st_template_close(t);
+    return known;
+}
+
+static void words_of_published_templates_are_known(void **state)
+{
+    static const char *const samples[][2] = {{"filter", "{{ 'a' | @ }}"},
+                                             {"filter", "{{ {'a': 1} | @ | list }}"},
+                                             {"filter", "{{ [1] | @('odd') | list }}"},
+                                             {"function", "{{ @('a') }}"},
+                                             {"function", "{{ @(a=1).a }}"},
+                                             {"method", "{{ 'a'.@('a') }}"},
+                                             {"method", "{{ {'a': 1}.@('a') }}"},
+                                             {"method", "{{ [1].@(0) }}"},
+                                             {"operator", "{{ 1 @ [1] }}"},
+                                             {"test", "{{ 1 is @ }}"},
+                                             {"tag", "{% for x in [1] %}{% @ "},
+                                             {"loop", "{% for x in [1, 2] %}{{ loop.@ }}{% endfor %}"}};
+    size_t bytes;
+    char *text = read_file("tests/text/template_words.tsv", &bytes);
+    st_json *m = talk(TALK);
+    uint32_t count = 0;
+
+    (void)state;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"), count += line != NULL) {
+        char kind[16], word[32], refused[8] = "";
+        bool known = false;
+
+        if (line[0] == '#')
+            continue;
+        assert_in_range(sscanf(line, "%15[^\t]\t%31[^\t]\t%*u\t%7s", kind, word, refused), 2, 3);
+        for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++)
+            known = known || (strcmp(samples[i][0], kind) == 0 && knows(samples[i][1], word, m));
+        if (known != (refused[0] == '\0'))
+            fail_msg("%s %s is %sknown: %s", kind, word, known ? "" : "not ", strata_last_error());
+    }
+    assert_true(count > 80);
+    st_json_free(m);
+    free(text);
 }
 
 /* Corners that no template of a model has shown yet. */
@@ -247,11 +309,9 @@ static void assert_open_fails(const char *template, const char *sentence)
 static void an_operation_over_several_lines_is_told_at_its_own(void **state)
 {
     static const char *const rows[][2] = {
-        {"{{ nothing[\n'a'\n] }}", "line 1: "},  {"{{ {\n'a': 1}.b.c }}", "line 2: "},
-        {"{{ 1 +\n\n'a' }}", "line 1: "},        {"{{ 1 <\n\n'a' }}", "line 1: "},
-        {"{{ 1\n< 2\n<\n'a' }}", "line 3: "},    {"{{ nothing(\n1\n) }}", "line 1: "},
-        {"{{ 1 | join(\n\n'x') }}", "line 1: "}, {"{{ 1 is divisibleby(\n\n0) }}", "line 1: "},
-        {"{{ (\n'a'\n).x\n.y }}", "line 4: "},
+        {"{{ nothing[\n'a'\n] }}", "line 1: "},  {"{{ {\n'a': 1}.b.c }}", "line 2: "}, {"{{ 1 +\n\n'a' }}", "line 1: "},
+        {"{{ 1 <\n\n'a' }}", "line 1: "},        {"{{ 1\n< 2\n<\n'a' }}", "line 3: "}, {"{{ nothing(\n1\n) }}", "line 1: "},
+        {"{{ 1 | join(\n\n'x') }}", "line 1: "}, {"{{ 1 is in(\n\n0) }}", "line 1: "}, {"{{ (\n'a'\n).x\n.y }}", "line 4: "},
     };
 
     (void)state;
@@ -273,12 +333,10 @@ static void refusals_name_the_line(void **state)
     assert_render_fails("{{ 'abc'.startswith('b', 1) }}", STRATA_E_NOSYS, "the method .startswith() of a string");
     assert_render_fails("{{ 'abc'.endswith('b', 0, 2) }}", STRATA_E_NOSYS, "the method .endswith() of a string");
     assert_render_fails("{{ 1e22 | int }}", STRATA_E_INPUT, "int of a number past 64 bits");
-    assert_render_fails("{% macro f(a) %}{{ kwargs }}{% endmacro %}{{ f(1, z=2) }}", STRATA_E_INPUT, "f has no parameter 'z'");
-    assert_render_fails("{% macro f(a) %}{{ varargs }}{% endmacro %}{{ f(1, 2) }}", STRATA_E_INPUT,
-                        "f takes at most 1 arguments");
+    assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(1, z=2) }}", STRATA_E_INPUT, "f has no parameter 'z'");
+    assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", STRATA_E_INPUT, "f takes at most 1 arguments");
     assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
     assert_render_fails("{{ {}.keys() == {}.keys() }}", STRATA_E_NOSYS, "comparing two views");
-    assert_render_fails("{{ lipsum() }}", STRATA_E_NOSYS, "the function lipsum()");
     assert_render_fails("{{ messages | tojson(separators=(',', 1)) }}", STRATA_E_INPUT, "tojson: separators are two texts");
     assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(*1) }}", STRATA_E_INPUT, "an integer behind a * gives no arguments");
     assert_render_fails("{{ dict(*([1] * 99)) }}", STRATA_E_NOSYS, "more than ");
@@ -294,9 +352,8 @@ static const char *const refusals[][2] = {
     {"{{ 'a'.startswith(1) }}", "startswith() needs a string as its argument 1, not an integer"},
     {"{{ 'a'.split(1) }}", "split() by something else than a text"},
     {"{{ 'a'.join(3) }}", "an integer has no items"},
-    {"{{ strftime_now('%Q') }}", "strftime_now() knows %a %A %b %B %d %j %m %y %Y %H %M %S and %% alone"},
+    {"{{ strftime_now('%Q') }}", "strftime_now() knows only %a %A %b %B %d %j %m %y %Y %H %M %S and %%"},
     {"{{ 7() }}", "an integer cannot be called"},
-    {"{{ 'a'.count() }}", "the method .count() of a string is not supported like this"},
     {"{{ {}.get() }}", "get() needs a key"},
     {"{{ messages.clear() }}", "the method .clear() of a list is not supported"},
     {"{{ {'a': 1}.pop('a') }}", ".pop() would change a dict, which a template must not"},
@@ -318,32 +375,29 @@ static const char *const refusals[][2] = {
     {"{{ {[1]: 2} | tojson }}", "a list cannot be the key of a dict"},
     {"{{ strftime_now | string }}", "a function cannot be printed"},
     {"{{ 'a' is odd }}", "a test of whether a string can be divided"},
-    {"{{ 1 is divisibleby 0 }}", "a test of whether an integer can be divided"},
     {"{{ 7 | list }}", "an integer has no items"},
     {"{{ [1, 'a'] | sort }}", "a string and an integer have no order"},
     {"{{ [{}, {}] | min }}", "a dict and a dict have no order"},
+    {"{{ '-9223372036854775809' | int }}", "int of a number past 64 bits"},
+    {"{{ 999999999999999999 * 100 }}", "an integer past 64 bits"},
+    {"{{ 'abc'.find('c') }}", "the method .find() of a string is not supported like this"},
     {"{{ '1e20' | int }}", "int of a number past 64 bits"},
-    {"{{ '-9223372036854775809' | int(0, 10) }}", "int of a number past 64 bits"},
     {"{{ 'a' | indent(1.5) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
     {"{{ 'a' | indent(-1) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
     {"{{ 5 | indent }}", "indent of an integer"},
     {"{{ 1 | tojson(separators=[',']) }}", "tojson: separators are two texts"},
     {"{{ 1 | tojson(indent=200) }}", "tojson indented by something else than 0 to 100 spaces is not supported"},
-    {"{{ 'a' | abs }}", "abs of a string"},
     {"{{ 1e300 | int }}", "int of a number past 64 bits"},
     {"{{ range(1, 2, 0) }}", "range() with a step of 0"},
     {"{{ range() }}", "range() takes one to three integers"},
     {"{{ range('a') }}", "range() takes one to three integers"},
     {"{{ range(100000000) }}", "range() of more than 100000 numbers"},
-    {"{{ 2 ** 100 }}", "an integer past 64 bits"},
     {"{{ 9223372036854775807 + 1 }}", "the number 9223372036854775807... is too long"},
     {"{{ 9223372036854775808 }}", "the number 9223372036854775808... is too long"},
     {"{{ 'a' * 100000000 }}", "the template has not ended after 20000000 steps"},
     {"{{ 5 % 0 }}", "a division by zero"},
-    {"{{ 5 // 0 }}", "a division by zero"},
     {"{{ dict(1) }}", "an integer as the members of a dict is not supported"},
     {"{{ namespace(1) }}", "an integer as the members of a dict is not supported"},
-    {"{{ cycler('a') }}", "the function cycler() is not supported"},
     {"{{ loop.index }}", "'loop' is undefined: it has no .index"},
     {"{% for x in 5 %}{% endfor %}", "an integer has no items"},
     {"{% for a, b in [[1, 2, 3]] %}{% endfor %}", "3 values for 2 names"},
@@ -352,7 +406,6 @@ static const char *const refusals[][2] = {
     {"{{ 'a'.title }}{{ 'a'.zfill(3) }}", "a method cannot be printed"},
     {"{{ [1].index(1) }}", "the method .index() of a list is not supported"},
     {"{{ {}.setdefault('a') }}", ".setdefault() would change a dict, which a template must not"},
-    {"{{ 'abc'.find('c', 1) }}", "the method .find() of a string is not supported like this"},
     {"{{ 'a'.encode() }}", "the method .encode() of a string is not supported like this"},
     {"{{ raise_exception(7) }}", "the template refuses the conversation: 7"},
     {"{% include 'x' %}", "the tag 'include' is not supported here"},
@@ -415,7 +468,6 @@ static void hostile_templates_end(void **state)
     assert_render_fails("{% set ns = namespace(x=[1]) %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
                         STRATA_E_INPUT, "");
     assert_render_fails("{{ 'a' * 10000000000 }}", STRATA_E_INPUT, "");
-    assert_render_fails("{{ 9 ** 99 }}", STRATA_E_INPUT, "past 64 bits");
 }
 
 /* {{ (((...1...))) }} */
@@ -520,6 +572,7 @@ int main(void)
         cmocka_unit_test(branches_hold_what_is_in_them),
         cmocka_unit_test(dates_are_pythons),
         cmocka_unit_test(same_as_reference),
+        cmocka_unit_test(words_of_published_templates_are_known),
         cmocka_unit_test(lengths_and_margins),
         cmocka_unit_test(truth_is_pythons),
         cmocka_unit_test(an_operation_over_several_lines_is_told_at_its_own),

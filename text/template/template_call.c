@@ -157,7 +157,7 @@ static struct st_value call_strftime(struct st_render *r, const struct st_argume
             st_build(r, &b, format->text + i, 1, NULL);
         else if (++i == format->bytes || !build_date_field(r, &b, &day, format->text[i]))
             return st_render_fail(r, STRATA_E_NOSYS,
-                                  "strftime_now() knows %%a %%A %%b %%B %%d %%j %%m %%y %%Y %%H %%M %%S and %%%% alone");
+                                  "strftime_now() knows only %%a %%A %%b %%B %%d %%j %%m %%y %%Y %%H %%M %%S and %%%%");
     }
     return st_val_built(r, &b);
 }
@@ -166,14 +166,8 @@ static const struct {
     const char *name;
     struct st_value (*call)(struct st_render *r, const struct st_arguments *args);
 } functions[] = {
-    {"range", call_range},
-    {"dict", call_dict_function},
-    {"namespace", call_namespace},
-    {"raise_exception", call_raise},
-    {"strftime_now", call_strftime},
-    {"lipsum", NULL},
-    {"cycler", NULL},
-    {"joiner", NULL},
+    {"range", call_range},           {"dict", call_dict_function},    {"namespace", call_namespace},
+    {"raise_exception", call_raise}, {"strftime_now", call_strftime},
 };
 
 bool st_is_function(const char *name)
@@ -195,7 +189,7 @@ struct st_value st_call(struct st_render *r, const struct st_value *f, const str
     if (f->kind != VAL_FUNCTION)
         return st_render_fail(r, STRATA_E_INPUT, "%s cannot be called", st_val_type(f));
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
-        if (strcmp(functions[i].name, f->as.name) == 0 && functions[i].call != NULL)
+        if (strcmp(functions[i].name, f->as.name) == 0)
             return functions[i].call(r, args);
     return st_render_fail(r, STRATA_E_NOSYS, "the function %s() is not supported", f->as.name);
 }
@@ -244,32 +238,6 @@ static struct st_value string_split(struct st_render *r, const struct st_string 
     return out;
 }
 
-size_t st_string_line_end(const struct st_string *s, size_t at)
-{
-    const size_t unit = st_utf8_next(s, at) - at;
-    const uint32_t c = st_text_utf8_code(s->text + at, unit);
-
-    if (c == '\r' && at + 1 < s->bytes && s->text[at + 1] == '\n')
-        return 2;
-    return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? unit : 0;
-}
-
-static struct st_value string_lines(struct st_render *r, const struct st_string *s)
-{
-    const struct st_value out = st_val_list(r, VAL_LIST);
-    size_t from = 0, ends = 0;
-
-    for (size_t at = 0; at < s->bytes && st_render_spend(r, 1); at = ends > 0 ? at + ends : st_utf8_next(s, at)) {
-        if ((ends = st_string_line_end(s, at)) == 0)
-            continue;
-        st_list_push(r, out.as.list, st_val_part(r, s, from, at));
-        from = at + ends;
-    }
-    if (from < s->bytes)
-        st_list_push(r, out.as.list, st_val_part(r, s, from, s->bytes));
-    return out;
-}
-
 static bool has_end(const struct st_string *s, const struct st_value *v, bool start)
 {
     const struct st_string *part = v->as.string;
@@ -304,28 +272,6 @@ static struct st_value string_strip(struct st_render *r, const struct st_string 
                                                             : st_val_strip(r, s, chars->as.string, left, right);
 }
 
-static struct st_value string_find(struct st_render *r, const struct st_string *s, const struct st_arguments *args)
-{
-    const struct st_string *what = text_argument(r, args, 0, NULL, "find");
-    const size_t found = what == NULL ? SIZE_MAX : st_string_find(r, s, 0, what->text, what->bytes);
-    const struct st_string before = st_string_part(s, 0, found == SIZE_MAX ? 0 : found);
-
-    return st_val_int(found == SIZE_MAX ? -1 : (int64_t)st_string_chars(&before));
-}
-
-static struct st_value string_count(struct st_render *r, const struct st_string *s, const struct st_arguments *args)
-{
-    const struct st_string *what = text_argument(r, args, 0, NULL, "count");
-    int64_t count = 0;
-    size_t at = 0, found;
-
-    if (what == NULL || what->bytes == 0)
-        return st_render_fail(r, STRATA_E_INPUT, "count() of nothing");
-    for (; (found = st_string_find(r, s, at, what->text, what->bytes)) != SIZE_MAX; at = found + what->bytes)
-        count++;
-    return st_val_int(count);
-}
-
 /* Unlike the filter, of texts alone. */
 static struct st_value string_join(struct st_render *r, const struct st_value *between, const struct st_value *of)
 {
@@ -356,12 +302,6 @@ static struct st_value call_string(struct st_render *r, const struct st_method *
         return string_ends(r, s, args, name[0] == 's');
     if (strcmp(name, "split") == 0)
         return string_split(r, s, args);
-    if (strcmp(name, "splitlines") == 0 && args->count + args->named_count == 0)
-        return string_lines(r, s);
-    if (strcmp(name, "find") == 0 && args->count == 1)
-        return string_find(r, s, args);
-    if (strcmp(name, "count") == 0 && args->count == 1)
-        return string_count(r, s, args);
     if (strcmp(name, "join") == 0 && args->count == 1)
         return string_join(r, &m->self, &args->at[0]);
     if (strcmp(name, "replace") == 0 || strcmp(name, "upper") == 0 || strcmp(name, "lower") == 0 ||

@@ -1,151 +1,73 @@
-/* template_case.c - upper, lower and title case as Python's str has them, outside ASCII by a table of its answers. */
+/* template_case.c - upper, lower and title case: ASCII, Latin-1 and Cyrillic.  Scripts without cases stay as they are; a letter
+ * of any other script is refused, since Python may make several of it. */
 #include "core/base/text.h"
 #include "text/template/template_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
-#define TO_MAX      3u /* characters that one may become */
 
-/* Every `step`-th character from `first` to `last` becomes the one at a distance of `delta`. */
-struct case_run {
-    uint32_t first, last, step;
-    int32_t delta;
-};
-/* A character that becomes several, or a rule of its own; 0 ends them. */
-struct case_whole {
-    uint32_t code, to[TO_MAX];
-};
-#include "text/template/case_table.inc"
+/* Capital letters; the small ones are `delta` further on. */
+static const struct {
+    uint32_t first, last, delta;
+} letters[] = {{'A', 'Z', 32}, {0xc0, 0xd6, 32}, {0xd8, 0xde, 32}, {0x400, 0x40f, 80}, {0x410, 0x42f, 32}};
 
-enum { CAPITAL_SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2, SIGMA_CASED = 1, SIGMA_IGNORED = 2 };
+/* Characters that have no case: marks and punctuation, Hebrew to Burmese, Hangul, Ethiopic to Mongolian, symbols, Chinese and
+ * Japanese, pictures. */
+static const uint32_t caseless[][2] = {
+    {0x00, 0x40},     {0x5b, 0x60},     {0x7b, 0xa9},     {0xab, 0xb4},       {0xb6, 0xb9},      {0xbb, 0xbf},
+    {0xd7, 0xd7},     {0xf7, 0xf7},     {0x300, 0x344},   {0x346, 0x36f},     {0x591, 0x109f},   {0x1100, 0x139f},
+    {0x1400, 0x1c7f}, {0x2000, 0x2070}, {0x20a0, 0x20ff}, {0x2190, 0x24b5},   {0x24ea, 0x2bff},  {0x2e80, 0xa63f},
+    {0xac00, 0xfaff}, {0xfb1d, 0xff20}, {0xff5b, 0xffff}, {0x1f000, 0x1f12f}, {0x1f18a, 0x3ffff}};
 
-static const struct case_rules {
-    const struct case_run *runs;
-    size_t run_count;
-    const struct case_whole *wholes;
-    size_t whole_count;
-} upper = {upper_runs, COUNT(upper_runs), upper_wholes, COUNT(upper_wholes)},
-  lower = {lower_runs, COUNT(lower_runs), lower_wholes, COUNT(lower_wholes)},
-  title = {upper_runs, COUNT(upper_runs), title_wholes, COUNT(title_wholes)};
+enum letter { NO_LETTER, LETTER, UNKNOWN_LETTER };
 
-static int compare_run(const void *key, const void *row)
+/* Give *code the wanted case. */
+static enum letter change_case(uint32_t *code, bool upper)
 {
-    const uint32_t code = *(const uint32_t *)key;
-    const struct case_run *run = row;
+    for (size_t i = 0; i < COUNT(letters); i++) {
+        const uint32_t small = *code - letters[i].delta;
 
-    return code < run->first ? -1 : code > run->last;
-}
-
-static int compare_whole(const void *key, const void *row)
-{
-    const uint32_t code = *(const uint32_t *)key, at = ((const struct case_whole *)row)->code;
-
-    return (code > at) - (code < at);
-}
-
-/* Writes what a character becomes.  @return its bytes */
-static size_t put_case(char out[4 * TO_MAX], const struct case_rules *rules, uint32_t code)
-{
-    const struct case_whole *whole;
-    const struct case_run *run;
-    size_t bytes = 0;
-
-    if (code < 0x80) {
-        out[0] = rules == &lower ? st_text_lower((char)code) : st_text_upper((char)code);
-        return 1;
+        if (*code >= letters[i].first && *code <= letters[i].last) {
+            *code += upper ? 0 : letters[i].delta;
+            return LETTER;
+        }
+        if (small >= letters[i].first && small <= letters[i].last) {
+            *code = upper ? small : *code;
+            return LETTER;
+        }
     }
-    whole = bsearch(&code, rules->wholes, rules->whole_count, sizeof(*whole), compare_whole);
-    for (uint32_t i = 0; whole != NULL && i < TO_MAX && whole->to[i] != 0; i++)
-        bytes += st_text_utf8_put(out + bytes, whole->to[i]);
-    if (whole != NULL)
-        return bytes;
-    run = bsearch(&code, rules->runs, rules->run_count, sizeof(*run), compare_run);
-    if (run != NULL && (code - run->first) % run->step == 0)
-        code = (uint32_t)((int32_t)code + run->delta);
-    return st_text_utf8_put(out, code);
-}
-
-/* --- the sigma at the end of a word --- */
-
-static uint32_t sigma_flags(uint32_t code)
-{
-    size_t low = 0, high = COUNT(sigma_runs); /* the last row that begins at or before it */
-
-    while (high - low > 1) {
-        const size_t middle = (low + high) / 2;
-
-        if (sigma_runs[middle] >> 2 <= code)
-            low = middle;
-        else
-            high = middle;
-    }
-    return sigma_runs[low] & 3;
-}
-
-static uint32_t flags_at(const struct st_string *s, size_t at)
-{
-    return sigma_flags(st_text_utf8_code(s->text + at, st_utf8_next(s, at) - at));
-}
-
-/* Whether letters stand before the sigma at `at`, in the text from `from`, and none behind it. */
-static bool ends_word(const struct st_string *s, size_t at, size_t from)
-{
-    size_t before = at, after = st_utf8_next(s, at);
-    uint32_t flags = SIGMA_IGNORED;
-
-    while (flags == SIGMA_IGNORED && before > from) {
-        do
-            before--;
-        while (((unsigned char)s->text[before] & 0xc0) == 0x80);
-        flags = flags_at(s, before);
-    }
-    if (flags != SIGMA_CASED)
-        return false;
-    while (after < s->bytes && (flags = flags_at(s, after)) == SIGMA_IGNORED)
-        after = st_utf8_next(s, after);
-    return after == s->bytes || flags != SIGMA_CASED;
-}
-
-/* --- texts --- */
-
-static const struct case_rules *rules_of(enum st_letter_case wanted, bool first)
-{
-    if (wanted == CASE_UPPER || (wanted == CASE_TITLE && first))
-        return &upper;
-    return (wanted == CASE_CAPITAL || wanted == CASE_WORDS) && first ? &title : &lower;
+    for (size_t i = 0; i < COUNT(caseless); i++)
+        if (*code >= caseless[i][0] && *code <= caseless[i][1])
+            return NO_LETTER;
+    return *code == 0xdf && !upper ? LETTER : UNKNOWN_LETTER; /* U+00DF is small, and has no capital letter of one character */
 }
 
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted)
 {
     const struct st_string *s = st_soft_text(r, v);
     struct st_builder b = {0};
-    size_t word = 0; /* where the text begins whose first letter has been written */
     bool first = true;
 
     if (s == NULL || !st_render_spend(r, s->bytes))
         return st_val_undefined("");
     for (size_t at = 0, next; at < s->bytes && r->status == STRATA_OK; at = next) {
-        const struct case_rules *rules = rules_of(wanted, first);
-        uint32_t origins[4 * TO_MAX] = {0};
-        char to[4 * TO_MAX];
-        uint32_t code;
-        size_t bytes;
+        uint32_t origins[4], code;
+        enum letter letter;
+        char to[4];
 
         next = st_utf8_next(s, at);
         code = st_text_utf8_code(s->text + at, next - at);
-        if (rules == &lower && code == CAPITAL_SIGMA && ends_word(s, at, word))
-            bytes = st_text_utf8_put(to, FINAL_SIGMA);
-        else
-            bytes = put_case(to, rules, code);
-        for (size_t i = 0; i < bytes && s->origins != NULL; i++)
-            origins[i] = s->origins[at];
-        st_build(r, &b, to, bytes, origins);
-        if (wanted == CASE_TITLE && first)
-            word = next;
+        letter = change_case(&code, wanted == CASE_UPPER || (wanted != CASE_LOWER && first));
+        if (letter == UNKNOWN_LETTER)
+            return st_render_fail(r, STRATA_E_NOSYS,
+                                  "the case of U+%04X is not supported: only ASCII, Latin-1 and Cyrillic letters",
+                                  (unsigned)code);
+        for (size_t i = 0; i < 4; i++)
+            origins[i] = s->origins == NULL ? 0 : s->origins[at];
+        st_build(r, &b, to, st_text_utf8_put(to, code), origins);
         if (wanted == CASE_WORDS)
-            first = sigma_flags(code) != SIGMA_CASED;
+            first = letter == NO_LETTER;
         else
             first = wanted == CASE_TITLE && (st_space_at(s->text + at, s->text + s->bytes) != 0 ||
                                              (code < 0x80 && memchr("-({[<", (int)code, 5) != NULL));

@@ -27,10 +27,6 @@ static struct st_value loop_attribute(struct st_render *r, struct st_loop *loop,
         return st_val_bool(!st_loop_has(r, loop, loop->index + 1));
     if (strcmp(name, "length") == 0)
         return st_val_int(loop_length(r, loop));
-    if (strcmp(name, "depth") == 0)
-        return st_val_int(1); /* of recursive loops alone */
-    if (strcmp(name, "depth0") == 0)
-        return st_val_int(0);
     if (strcmp(name, "previtem") == 0)
         return loop->index == 0 ? st_val_undefined(name) : loop->items->items[loop->index - 1];
     if (strcmp(name, "nextitem") == 0)
@@ -254,8 +250,7 @@ static bool is_sequence(const struct st_value *v)
     return v->kind == VAL_STRING || v->kind == VAL_LIST || v->kind == VAL_TUPLE;
 }
 
-static const char *const sign_texts[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
-                                         "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
+static const char *const sign_texts[] = {"+", "-", "*", "/", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
 
 /* The text in HTML, unless it is marked as that. */
 static void build_safe(struct st_render *r, struct st_builder *b, const struct st_string *s)

@@ -177,28 +177,6 @@ static struct st_value order_key(struct st_render *r, const struct st_value *ite
     return key.kind == VAL_STRING && !case_counts ? st_with_case(r, &key, CASE_LOWER) : key;
 }
 
-/* What sort() orders an item by: one value, or one for each of the paths that commas part, as a list, in which values that are
- * equal need no order. */
-static struct st_value sort_key(struct st_render *r, const struct st_value *item, const struct st_value *paths, bool case_counts)
-{
-    const struct st_value key = st_val_list(r, VAL_LIST);
-    const bool text = paths != NULL && paths->kind == VAL_STRING;
-
-    if (!text && r->status == STRATA_OK)
-        st_list_push(r, key.as.list, order_key(r, item, paths, case_counts));
-    for (size_t at = 0; text && at <= paths->as.string->bytes && r->status == STRATA_OK;) {
-        const struct st_string *s = paths->as.string;
-        const char *comma = memchr(s->text + at, ',', s->bytes - at);
-        const size_t to = comma == NULL ? s->bytes : (size_t)(comma - s->text);
-        const struct st_value path = st_val_part(r, s, at, to);
-
-        if (r->status == STRATA_OK)
-            st_list_push(r, key.as.list, order_key(r, item, &path, case_counts));
-        at = to + 1;
-    }
-    return key;
-}
-
 /* Insertion by halves, of an item and its key: stable; moves count as steps. */
 static void put_sorted(struct st_render *r, struct st_list *out, struct st_list *keys, const struct st_value *item,
                        const struct st_value *key, bool reverse)
@@ -229,11 +207,15 @@ static struct st_value filter_sort(struct st_render *r, const struct st_value *v
 {
     const struct st_value out = st_val_list(r, VAL_LIST), keys = st_val_list(r, VAL_LIST);
     const bool reverse = st_argument_flag(args, 0, "reverse"), case_counts = st_argument_flag(args, 1, "case_sensitive");
+    const struct st_value *path = st_argument(args, 2, "attribute");
     struct st_list *items = st_val_items(r, v);
 
+    if (path != NULL && path->kind == VAL_STRING && memchr(path->as.string->text, ',', path->as.string->bytes) != NULL)
+        return st_render_fail(r, STRATA_E_NOSYS, "sort by more than one attribute is not supported");
     for (size_t i = 0; items != NULL && i < items->count && r->status == STRATA_OK; i++) {
-        const struct st_value key = sort_key(r, &items->items[i], st_argument(args, 2, "attribute"), case_counts);
+        const struct st_value key = st_val_list(r, VAL_LIST); /* equal ones need no order, as in Python's lists */
 
+        st_list_push(r, key.as.list, order_key(r, &items->items[i], path, case_counts));
         if (r->status == STRATA_OK)
             put_sorted(r, out.as.list, keys.as.list, &items->items[i], &key, reverse);
     }
@@ -395,14 +377,12 @@ static const struct {
     const char *name;
     st_filter_fn *apply;
 } filters[] = {
-    {"abs", st_filter_abs},
     {"capitalize", st_filter_capitalize},
     {"count", filter_length},
     {"d", filter_default},
     {"default", filter_default},
     {"dictsort", filter_dictsort},
     {"first", filter_first},
-    {"float", st_filter_float},
     {"indent", st_filter_indent},
     {"int", st_filter_int},
     {"items", filter_items},

@@ -1,9 +1,11 @@
-/* template_filter_text.c - filters of text and of numbers. */
+/* template_filter_text.c - filters of text, and int. */
 #include "core/base/number.h"
+#include "core/base/text.h"
 #include "text/template/template_internal.h"
 
-#include <ctype.h>
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +82,17 @@ struct st_value st_filter_replace(struct st_render *r, const struct st_value *v,
     return st_val_replace(r, s, from->as.string, to->as.string, count);
 }
 
+/* The bytes of what ends a line at `at`, by Python's splitlines(); 0: nothing. */
+static size_t line_end(const struct st_string *s, size_t at)
+{
+    const size_t unit = st_utf8_next(s, at) - at;
+    const uint32_t c = st_text_utf8_code(s->text + at, unit);
+
+    if (c == '\r' && at + 1 < s->bytes && s->text[at + 1] == '\n')
+        return 2;
+    return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? unit : 0;
+}
+
 /* As Jinja: what ends a line is what does for splitlines(), and becomes a newline; the first line is indented if `first` says so,
  * empty or not, and each later one, the one behind the last newline too, unless it is empty and not `blank`.  It takes the lines
  * of the text and a newline, which with a carriage return before it is one end of a line. */
@@ -102,7 +115,7 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
     for (size_t at = 0; at <= bytes && st_render_spend(r, 1); at += ends) {
         const bool last = at == bytes;
 
-        ends = last ? 1 : st_string_line_end(s, at);
+        ends = last ? 1 : line_end(s, at);
         if (ends == 0) {
             ends = st_utf8_next(s, at) - at;
             continue;
@@ -120,10 +133,11 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
 struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *indent = st_argument(args, 1, "indent"), *separators = st_argument(args, 2, "separators");
-    struct st_json_style style = {
-        .indent = -1, .ascii = st_argument_flag(args, 0, "ensure_ascii"), .sort_keys = st_argument_flag(args, 3, "sort_keys")};
+    struct st_json_style style = {.indent = -1, .ascii = st_argument_flag(args, 0, "ensure_ascii")};
     struct st_builder b = {0};
 
+    if (st_argument_flag(args, 3, "sort_keys"))
+        return st_render_fail(r, STRATA_E_NOSYS, "tojson with sort_keys is not supported");
     if (indent != NULL && indent->kind != VAL_NONE &&
         (!st_value_integer(indent, &style.indent) || style.indent < 0 || style.indent > 100))
         return st_render_fail(r, STRATA_E_NOSYS, "tojson indented by something else than 0 to 100 spaces is not supported");
@@ -140,164 +154,53 @@ struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, 
 
 /* --- numbers --- */
 
-#define NUMBER_BYTES 64u
+#define SPACE " \t\n\v\f\r"
 
-/* What is left of a text of ASCII's characters without Python's white space around it. */
-static void without_space(const struct st_string *s, size_t *first, size_t *last)
+/* A text as C's functions read it: without underscores, which Python reads, and names of numbers, which it reads otherwise. */
+static strata_status number_text(struct st_render *r, char out[64], const struct st_string *s)
 {
-    static const char space[] = " \t\n\v\f\r";
+    static const char known[] = "0123456789+-.eE" SPACE;
+    bool number = true;
 
-    *first = 0;
-    *last = s->bytes;
-    while (*first < *last && memchr(space, s->text[*first], sizeof(space) - 1) != NULL)
-        (*first)++;
-    while (*last > *first && memchr(space, s->text[*last - 1], sizeof(space) - 1) != NULL)
-        (*last)--;
-}
-
-enum reading { NO_INTEGER, AN_INTEGER, TOO_LARGE };
-
-static uint32_t digit_value(char c)
-{
-    return c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-           : c >= 'a' && c <= 'z' ? (uint32_t)(c - 'a') + 10
-           : c >= 'A' && c <= 'Z' ? (uint32_t)(c - 'A') + 10
-                                  : 99;
-}
-
-/* After "0": the base that x, o or b stands for; 0: another character. */
-static int64_t prefix_base(char c)
-{
-    return c == 'x' || c == 'X' ? 16 : c == 'o' || c == 'O' ? 8 : c == 'b' || c == 'B' ? 2 : 0;
-}
-
-/* Python's int(text, base): base 0 is that of the prefix, else 10, in which no number but 0 begins with 0. */
-static enum reading read_integer(const struct st_string *s, int64_t base, int64_t *out)
-{
-    bool below = false, digit = false, large = false, zero;
-    int64_t whole = 0, prefix;
-    size_t at, end;
-
-    without_space(s, &at, &end);
-    if (at < end && (s->text[at] == '-' || s->text[at] == '+'))
-        below = s->text[at++] == '-';
-    prefix = end - at > 2 && s->text[at] == '0' ? prefix_base(s->text[at + 1]) : 0;
-    if (prefix != 0 && (base == prefix || base == 0)) {
-        base = prefix;
-        at += s->text[at + 2] == '_' ? 3 : 2;
+    for (size_t i = 0; i < s->bytes; i++) {
+        if (s->text[i] == '_' || (unsigned char)s->text[i] >= 0x80 || s->bytes > 63)
+            st_render_fail(r, STRATA_E_NOSYS, "int of a text with more than 63 bytes, with _, or past ASCII is not supported");
+        number = number && s->text[i] != '\0' && strchr(known, s->text[i]) != NULL;
     }
-    zero = base == 0 && at < end && s->text[at] == '0';
-    base = base == 0 ? 10 : base;
-    for (; at < end; at++) {
-        const uint32_t value = digit_value(s->text[at]);
-
-        if (s->text[at] == '_' && digit && at + 1 < end) {
-            digit = false; /* one must follow */
-            continue;
-        }
-        if (value >= base || (zero && value != 0))
-            return NO_INTEGER;
-        digit = true;
-        large = large || __builtin_mul_overflow(whole, base, &whole) || __builtin_sub_overflow(whole, (int64_t)value, &whole);
-    }
-    large = large || (!below && __builtin_sub_overflow(0, whole, &whole));
-    *out = whole;
-    return !digit ? NO_INTEGER : large ? TOO_LARGE : AN_INTEGER;
+    snprintf(out, 64, "%.*s", number && s->bytes < 64 ? (int)s->bytes : 0, s->text);
+    return r->status;
 }
 
-/* A text as C's functions read it: without Python's white space around it and its underscores between digits.  False: Python
- * takes it for no number, whatever C does, or it is too long. */
-static bool number_text(char out[NUMBER_BYTES], const struct st_string *s)
+static struct st_value whole_of(struct st_render *r, double real, struct st_value none)
 {
-    size_t first, last, count = 0;
-
-    without_space(s, &first, &last);
-    if (first == last || last - first >= NUMBER_BYTES)
-        return false;
-    for (size_t i = first; i < last; i++) {
-        const char c = s->text[i];
-
-        if (c == '_' &&
-            (i == first || i + 1 == last || !isdigit((unsigned char)s->text[i - 1]) || !isdigit((unsigned char)s->text[i + 1])))
-            return false;
-        if (c == 'x' || c == 'X' || c == '(' || c == '\0')
-            return false;
-        if (c != '_')
-            out[count++] = c;
-    }
-    out[count] = '\0';
-    return true;
-}
-
-/* False: the filter fails.  Python reads the digits and the white space of all scripts. */
-static bool may_be_number(struct st_render *r, const struct st_value *v, const char *filter)
-{
-    if (v->kind == VAL_UNDEFINED)
-        st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: %s needs a value", v->as.name, filter);
-    for (size_t i = 0; v->kind == VAL_STRING && i < v->as.string->bytes && r->status == STRATA_OK; i++)
-        if ((unsigned char)v->as.string->text[i] >= 0x80)
-            st_render_fail(r, STRATA_E_NOSYS, "%s of a text with other characters than ASCII's is not supported", filter);
-    return r->status == STRATA_OK;
-}
-
-struct st_value st_filter_int(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    const struct st_value *other = st_argument(args, 0, "default");
-    const struct st_value none = other != NULL ? *other : st_val_int(0);
-    const struct st_value *given = st_argument(args, 1, "base");
-    int64_t base = 10, whole;
-    enum reading reading = NO_INTEGER;
-    double real;
-    char text[NUMBER_BYTES], *end;
-
-    if (!may_be_number(r, v, "int"))
-        return none;
-    if (v->kind == VAL_INT || v->kind == VAL_BOOL)
-        return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
-    if (v->kind != VAL_FLOAT && v->kind != VAL_STRING)
-        return none;
-    if (v->kind == VAL_STRING && (given == NULL || st_value_integer(given, &base)) && (base == 0 || (base > 1 && base <= 36)))
-        reading = read_integer(v->as.string, base, &whole);
-    if (reading == AN_INTEGER)
-        return st_val_int(whole);
-    real = v->kind == VAL_FLOAT ? v->as.real : NAN; /* a text that is no integer may be a float, which is cut */
-    if (v->kind == VAL_STRING && reading == NO_INTEGER && number_text(text, v->as.string)) {
-        real = st_number_read(text, &end);
-        real = *end != '\0' ? NAN : real;
-    }
-    if (reading == TOO_LARGE || (isfinite(real) && fabs(real) >= 9e18))
+    if (isfinite(real) && fabs(real) >= 9e18)
         return st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
     return isfinite(real) ? st_val_int((int64_t)real) : none;
 }
 
-struct st_value st_filter_float(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+/* As Python's int(text), else int(float(text)); what is no number gives the default. */
+struct st_value st_filter_int(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *other = st_argument(args, 0, "default");
-    const struct st_string *s;
-    char text[NUMBER_BYTES], *end;
+    const struct st_value none = other != NULL ? *other : st_val_int(0);
+    char text[64], *end;
+    long long whole;
     double real;
 
-    if (!may_be_number(r, v, "float"))
-        return st_val_undefined("");
-    if (v->kind == VAL_FLOAT)
-        return *v;
+    if (v->kind == VAL_UNDEFINED)
+        return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: int needs a value", v->as.name);
+    if (st_argument(args, 1, "base") != NULL)
+        return st_render_fail(r, STRATA_E_NOSYS, "int with a base is not supported");
     if (v->kind == VAL_INT || v->kind == VAL_BOOL)
-        return st_val_float(v->kind == VAL_INT ? (double)v->as.integer : v->as.truth);
-    s = st_soft_text(r, v);
-    if (s != NULL && number_text(text, s)) {
-        real = st_number_read(text, &end);
-        if (*end == '\0')
-            return st_val_float(real);
-    }
-    return other != NULL ? *other : st_val_float(0.0);
-}
-
-struct st_value st_filter_abs(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    (void)args;
+        return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
     if (v->kind == VAL_FLOAT)
-        return st_val_float(fabs(v->as.real));
-    if (v->kind == VAL_INT && v->as.integer != INT64_MIN)
-        return st_val_int(v->as.integer < 0 ? -v->as.integer : v->as.integer);
-    return st_render_fail(r, STRATA_E_INPUT, "abs of %s", st_val_type(v));
+        return whole_of(r, v->as.real, none);
+    if (v->kind != VAL_STRING || number_text(r, text, v->as.string) != STRATA_OK)
+        return none;
+    errno = 0;
+    whole = strtoll(text, &end, 10);
+    if (end != text && end[strspn(end, SPACE)] == '\0')
+        return errno == 0 ? st_val_int(whole) : st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
+    real = st_number_read(text, &end);
+    return end != text && end[strspn(end, SPACE)] == '\0' ? whole_of(r, real, none) : none;
 }

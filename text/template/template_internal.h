@@ -88,9 +88,7 @@ enum st_sign {
     SIGN_SUB,
     SIGN_MUL,
     SIGN_DIV,
-    SIGN_FLOORDIV,
     SIGN_MOD,
-    SIGN_POW,
     SIGN_CONCAT,
     SIGN_EQ,
     SIGN_NE,
@@ -311,8 +309,6 @@ bool st_val_has_list(const struct st_value *v);    /* a list, tuple or range: v-
 /* strings */
 struct st_string st_string_part(const struct st_string *s, size_t from, size_t to);
 size_t st_string_chars(const struct st_string *s);
-/** The bytes of what ends a line at `at`, by Python's splitlines(); 0: nothing. */
-size_t st_string_line_end(const struct st_string *s, size_t at);
 size_t st_utf8_next(const struct st_string *s, size_t at); /* byte offset of the next character */
 struct st_value st_val_part(struct st_render *r, const struct st_string *s, size_t from, size_t to);
 size_t st_string_find(struct st_render *r, const struct st_string *s, size_t from, const char *what, size_t bytes); /* SIZE_MAX */
@@ -331,7 +327,7 @@ void st_build_value(struct st_render *r, struct st_builder *b, const struct st_v
 /* As Python's json.dumps() takes it. */
 struct st_json_style {
     int64_t indent; /* -1: on one line */
-    bool sort_keys, ascii;
+    bool ascii;
     const struct st_value *comma, *colon; /* strings; NULL: ", " (with an indent ",") and ": " */
     int64_t level;                        /* how deep the value stands; 0 */
 };
@@ -353,7 +349,7 @@ struct st_arguments {
 /** Argument number `index` or called `name` (NULL: by position alone), or NULL. */
 const struct st_value *st_argument(const struct st_arguments *args, uint32_t index, const char *name);
 
-/** a + b, - * / // % and **, as Python computes them; what it refuses, and what is no number of 64 bits, fails. */
+/** a + b, - * / and %, as Python computes them; what it refuses, and what is no number of 64 bits, fails. */
 struct st_value st_val_of_integers(struct st_render *r, enum st_sign sign, int64_t a, int64_t b);
 struct st_value st_val_of_reals(struct st_render *r, enum st_sign sign, double a, double b);
 
@@ -365,7 +361,7 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
 struct st_value st_apply_filter(struct st_render *r, const char *name, const struct st_value *v, const struct st_arguments *args);
 typedef struct st_value st_filter_fn(struct st_render *r, const struct st_value *v, const struct st_arguments *args);
 st_filter_fn st_filter_upper, st_filter_lower, st_filter_capitalize, st_filter_title, st_filter_trim, st_filter_string,
-    st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int, st_filter_float, st_filter_abs;
+    st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int;
 enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE, CASE_WORDS };
 /** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word;
  *  words: as Python's method title() does, where a word begins behind whatever is no letter. */

@@ -1,6 +1,5 @@
-/* template_parse_expr.c - expressions as nodes, in Jinja's order: `a if b else c`, or, and, not, comparisons, + and -, ~, * / //
- * %,
- * **, signs, and then what follows a value: .name [item] (call) |filter `is` test. */
+/* template_parse_expr.c - expressions as nodes, in Jinja's order: `a if b else c`, or, and, not, comparisons, + and -, ~, * / and
+ * %, signs, and then what follows a value: .name [item] (call) |filter `is` test. */
 #include "text/template/template_internal.h"
 
 #include <string.h>
@@ -330,8 +329,7 @@ static const struct {
 } levels[] = {
     {{{"+", SIGN_ADD}, {"-", SIGN_SUB}}},
     {{{"~", SIGN_CONCAT}}},
-    {{{"*", SIGN_MUL}, {"/", SIGN_DIV}, {"//", SIGN_FLOORDIV}, {"%", SIGN_MOD}}},
-    {{{"**", SIGN_POW}}},
+    {{{"*", SIGN_MUL}, {"/", SIGN_DIV}, {"%", SIGN_MOD}}},
 };
 
 static struct st_node *parse_level(struct st_parse *p, uint32_t level)

@@ -410,9 +410,6 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
         st_render_leave(r);
         return st_val_undefined("");
     }
-    /* Arguments beyond the parameters are refused, so these two are always empty. */
-    st_scope_set(r, r->scope, "varargs", st_val_list(r, VAL_TUPLE));
-    st_scope_set(r, r->scope, "kwargs", st_val_dict(r, VAL_DICT));
     for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++) {
         const struct st_value *given = st_argument(args, index, p->text);
 

@@ -441,30 +441,12 @@ static void build_json_key(struct st_render *r, struct st_builder *b, const stru
         build_json_string(r, b, text.as.string, ascii);
 }
 
-/* The place of the n-th key in order; n-th in the dict where keys are not sorted. */
-static size_t json_key_at(struct st_render *r, const struct st_dict *d, size_t n, bool sorted)
-{
-    if (!sorted)
-        return n;
-    for (size_t i = 0; i < d->count && r->status == STRATA_OK; i++) {
-        size_t before = 0;
-
-        for (size_t j = 0; j < d->count; j++)
-            before += st_val_compare(r, &d->keys[j], &d->keys[i]) < 0;
-        if (before == n)
-            return i;
-    }
-    return 0;
-}
-
 static void build_json_dict(struct st_render *r, struct st_builder *b, const struct st_dict *d, struct st_json_style *style)
 {
     st_build_text(r, b, "{");
     style->level++;
-    for (size_t n = 0; n < d->count && r->status == STRATA_OK; n++) {
-        const size_t i = json_key_at(r, d, n, style->sort_keys);
-
-        json_comma(r, b, style, n);
+    for (size_t i = 0; i < d->count && r->status == STRATA_OK; i++) {
+        json_comma(r, b, style, i);
         build_json_key(r, b, &d->keys[i], style->ascii);
         if (style->colon != NULL)
             st_build_value(r, b, style->colon);
