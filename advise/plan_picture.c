@@ -103,7 +103,7 @@ static strata_status record_step(struct st_lanes *out, struct recorded *r, const
         r->names[1 + lane] = st_lane_name((enum st_lane)lane);
     st = st_simulate_watched(&last, r->program, &of->figures.machine, &watch);
     if (st == STRATA_OK && r->failed)
-        st = st_error(STRATA_E_NOMEM, "no memory for the picture of %u ops", r->program->op_count);
+        st = st_nomem(0);
     if (st == STRATA_OK)
         *out = (struct st_lanes){.title = "one simulated step",
                                  .seconds = last.seconds,
@@ -255,7 +255,7 @@ strata_status st_plan_draw(const struct st_case *of, FILE *file)
     strata_status st = STRATA_OK;
 
     if (r == NULL || page == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for the picture of a plan");
+        st = st_nomem(0);
     if (st == STRATA_OK && of->plan->fits)
         st_predict(&prediction, &of->plan->program, &of->figures.machine);
     if (st == STRATA_OK && prediction.simulated)

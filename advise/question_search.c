@@ -121,7 +121,7 @@ strata_status st_question_text(char **text, const struct st_tried *t, const stru
         free(*text);
         *text = NULL;
     }
-    return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+    return st_nomem(0);
 }
 
 strata_status st_question_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t)

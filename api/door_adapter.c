@@ -203,7 +203,7 @@ static strata_status open_both(struct comparing *c, const char *dir, const char 
         return st;
     c->parts = st_fault_refuses("api.adapter") ? NULL : malloc(2 * COMPARE_ELEMS * sizeof(*c->parts));
     if (c->parts == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to compare adapters");
+        return st_nomem(2 * COMPARE_ELEMS * sizeof(*c->parts));
     return st_hf_adapter_open(&c->files, c->model, dir);
 }
 

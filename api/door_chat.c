@@ -44,8 +44,7 @@ static strata_status parse_messages(st_json **out, const struct message *message
         failed = ferror(file) != 0;
         failed |= fclose(file) != 0;
     }
-    st = failed ? st_error(STRATA_E_NOMEM, "no memory for a conversation of %zu messages", count)
-                : st_json_parse(out, text, bytes, "conversation");
+    st = failed ? st_nomem(0) : st_json_parse(out, text, bytes, "conversation");
     free(text);
     return st;
 }
@@ -102,7 +101,7 @@ strata_status strata_chat_open(struct strata_chat **chat, struct strata_tokenize
         return st;
     c = st_fault_refuses("api.chat") ? NULL : calloc(1, sizeof(*c));
     if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a conversation");
+        return st_nomem(sizeof(*c));
     how.template = o.chat_template;
     how.kwargs = o.chat_template_kwargs;
     c->tokenizer = tokenizer;
@@ -127,7 +126,7 @@ strata_status strata_chat_add(struct strata_chat *chat, const char *role, const 
         return st_error_missing(__func__, chat == NULL ? "chat" : role == NULL ? "role" : "content");
     messages = st_fault_refuses("api.chat_add") ? NULL : realloc(chat->messages, (chat->count + 1) * sizeof(*messages));
     if (messages == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a conversation of %zu messages", chat->count + 1);
+        return st_nomem((chat->count + 1) * sizeof(*messages));
     chat->messages = messages;
     if ((st = st_handle_text(&added.role, role)) == STRATA_OK && (st = st_handle_text(&added.content, content)) == STRATA_OK) {
         messages[chat->count++] = added;

@@ -51,7 +51,7 @@ strata_status strata_checkpoint_open(struct strata_checkpoint **checkpoint, cons
         return st_error_missing(__func__, checkpoint == NULL ? "checkpoint" : "path");
     c = st_fault_refuses("api.checkpoint") ? NULL : calloc(1, sizeof(*c));
     if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
+        return st_nomem(sizeof(*c));
     st = st_checkpoint_find(&c->checkpoint, path, note_skipped, NULL);
     if (st == STRATA_OK)
         *checkpoint = c;

@@ -200,7 +200,7 @@ static strata_status find_share(struct strata_comm *c, bool local_known)
     strata_status st;
 
     if (all == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %u ranks", c->world.ranks);
+        return st_nomem(c->world.ranks * sizeof(*all));
     st = find_place(&mine);
     if (st == STRATA_OK)
         st = st_comm_gather(c->comm, &mine, sizeof(mine), all, "places of the ranks");
@@ -272,7 +272,7 @@ strata_status strata_comm_open(struct strata_comm **comm, const struct strata_co
         return st;
     c = st_fault_refuses("api.comm") ? NULL : calloc(1, sizeof(*c));
     if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the ranks of a run");
+        return st_nomem(sizeof(*c));
     if ((st = meet(c, &o)) != STRATA_OK) {
         strata_comm_abort_as(c, st, strata_last_error());
         strata_comm_close(c);
@@ -334,7 +334,7 @@ strata_status strata_comm_agree(struct strata_comm *comm, const char *const *nam
         return STRATA_OK;
     facts = st_fault_refuses("api.facts") ? NULL : calloc(count, sizeof(*facts));
     if (facts == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %u facts", count);
+        return st_nomem(count * sizeof(*facts));
     for (uint32_t i = 0; i < count; i++)
         facts[i] = (struct st_comm_fact){.name = names[i], .text = texts[i]};
     st = st_ranks_agree(comm->comm, facts, count, "what the ranks agree on");

@@ -150,7 +150,7 @@ static strata_status open_any(struct strata_config **config, struct strata_confi
         return st;
     c = st_fault_refuses("api.config") ? NULL : calloc(1, sizeof(*c));
     if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a configuration");
+        return st_nomem(sizeof(*c));
     st_floats_plain(&floats);
     st = load(c, o);
     st_floats_restore(&floats);
@@ -289,7 +289,7 @@ strata_status strata_config_json(struct strata_config *config, const char **json
         st_handle_text_begin(&t, &config->json, "api.config_json");
         if (t.file != NULL)
             st_config_write_json(&config->values, t.file);
-        st = st_handle_text_end(&t, STRATA_OK, "the text of a configuration");
+        st = st_handle_text_end(&t, STRATA_OK);
     }
     if (st == STRATA_OK)
         *json = config->json;

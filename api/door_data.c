@@ -39,7 +39,7 @@ strata_status st_handle_identify(struct st_run_data *out, const struct strata_da
     out->sequences = st_token_set_windows(data->set);
     memcpy(out->date, data->date, sizeof(out->date));
     if ((out->files = calloc(count, sizeof(*out->files))) == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", count);
+        return st_nomem(count * sizeof(*out->files));
     for (; out->file_count < count && st == STRATA_OK; out->file_count++) {
         struct st_run_file *file = &out->files[out->file_count];
         struct st_token_identity identity;
@@ -106,7 +106,7 @@ static strata_status open_data(struct strata_data **data, const struct strata_mo
     strata_status st;
 
     if (d == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a set of token files");
+        return st_nomem(sizeof(*d));
     if ((st = open_set(d, model, paths, count, texts)) != STRATA_OK) {
         strata_data_close(d);
         return st;

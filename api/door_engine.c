@@ -142,7 +142,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     e = st_fault_refuses("api.engine") ? NULL : calloc(1, sizeof(*e));
     if (e == NULL) {
         atomic_flag_clear(&plan->model->has_engine);
-        return st_error(STRATA_E_NOMEM, "no memory for an engine");
+        return st_nomem(sizeof(*e));
     }
     e->pid = getpid();
     atomic_flag_clear(&e->busy);

@@ -20,7 +20,7 @@ static strata_status put_config(struct st_json_writer *w, const struct st_config
     st_handle_text_begin(&t, &text, "api.engine_json");
     if (t.file != NULL)
         st_config_write_json(config, t.file);
-    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of a configuration")) == STRATA_OK)
+    if ((st = st_handle_text_end(&t, STRATA_OK)) == STRATA_OK)
         st = st_json_parse(&root, text, t.bytes, "effective config");
     if (st == STRATA_OK)
         st_json_put_node(w, "config", root);
@@ -88,7 +88,7 @@ strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, c
         st = put_run(&w, engine, &info, steps);
         st_json_object_close(&w);
     }
-    if ((st = st_handle_text_end(&t, st, "the text of a run")) == STRATA_OK)
+    if ((st = st_handle_text_end(&t, st)) == STRATA_OK)
         *json = engine->json;
     return st;
 }

@@ -90,9 +90,7 @@ static strata_status eval_data(struct strata_engine *engine, const struct strata
         e.targets = calloc(count, sizeof(*e.targets));
         e.positions = documents ? calloc(count, sizeof(*e.positions)) : NULL;
     }
-    st = e.tokens != NULL && e.targets != NULL && (e.positions != NULL || !documents)
-             ? evaluate(engine, data, &e)
-             : st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", e.sequences);
+    st = e.tokens != NULL && e.targets != NULL && (e.positions != NULL || !documents) ? evaluate(engine, data, &e) : st_nomem(0);
     free(e.tokens);
     free(e.targets);
     free(e.positions);

@@ -50,7 +50,7 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
         return st;
     x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
     if (x == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an export");
+        return st_nomem(sizeof(*x));
     x->model = model;
     atomic_fetch_add(&x->model->users, 1);
     if (model->adapter != NULL)

@@ -148,7 +148,7 @@ static strata_status create(struct strata_generation *g, const struct strata_mod
         g->told = calloc(st_handle_ranks(m->comm).ranks, sizeof(*g->told));
     }
     if (g->logits == NULL || g->tokens == NULL || g->told == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the logits of %u tokens", vocab);
+        return st_nomem(0);
     return st_sampler_create(&g->sampler, vocab, &opts);
 }
 
@@ -172,7 +172,7 @@ strata_status strata_generation_open(struct strata_generation **generation, stru
         made.opts.max_tokens = UINT32_MAX;
     g = st_fault_refuses("api.generation") ? NULL : malloc(sizeof(*g));
     if (g == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a generation");
+        return st_nomem(sizeof(*g));
     *g = made;
     if ((st = create(g, engine->plan->model)) != STRATA_OK) {
         strata_generation_close(g);

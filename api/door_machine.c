@@ -103,7 +103,7 @@ static strata_status read_machine(struct strata_machine *m, const struct strata_
         return m->name != NULL ? st_machine_read(&m->given, m->name) : STRATA_OK;
     m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
     if (m->hardware == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a machine");
+        return st_nomem(sizeof(*m->hardware));
     if ((st = st_hardware_parse(m->hardware, &choice)) == STRATA_OK)
         st_hardware_machine(&m->given, m->hardware);
     return st;
@@ -154,7 +154,7 @@ strata_status strata_machine_open(struct strata_machine **machine, const struct 
         return st;
     m = st_fault_refuses("api.machine") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a machine");
+        return st_nomem(sizeof(*m));
     st_floats_plain(&floats);
     st = open_machine(m, &o);
     st_floats_restore(&floats);

@@ -149,7 +149,7 @@ strata_status strata_machine_json(struct strata_machine *machine, const struct s
     st_handle_text_begin(&t, &machine->json, "api.text");
     if (t.file != NULL)
         write_json(machine, config, t.file);
-    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of a machine")) == STRATA_OK)
+    if ((st = st_handle_text_end(&t, STRATA_OK)) == STRATA_OK)
         *json = machine->json;
     return st;
 }

@@ -155,11 +155,11 @@ static strata_status keep_settings(struct strata_model *m)
     strata_status st = STRATA_OK;
 
     if (file == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the settings of an adapter");
+        return st_nomem(0);
     st_json_begin(&w, file);
     st_json_put_node(&w, NULL, st_adapter_spec_object(m->adapter));
     if (fclose(file) != 0)
-        st = st_error(STRATA_E_NOMEM, "no memory for the settings of an adapter");
+        st = st_nomem(0);
     else if (bytes >= sizeof(m->config.lora))
         st = st_error(STRATA_E_CONFIG, "%s: its settings have %zu bytes, and at most %zu can be kept", m->from.adapter_dir, bytes,
                       sizeof(m->config.lora) - 1);
@@ -393,7 +393,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
         return st;
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a model");
+        return st_nomem(sizeof(*m));
     st_floats_plain(&floats);
     st = take_opts(m, config, &o);
     if (st == STRATA_OK)

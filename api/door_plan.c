@@ -116,7 +116,7 @@ static strata_status new_plan(struct strata_plan **out, struct strata_model *mod
     struct strata_plan *p = st_fault_refuses("api.plan") ? NULL : calloc(1, sizeof(*p));
 
     if (p == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a plan");
+        return st_nomem(sizeof(*p));
     atomic_init(&p->users, 1);
     p->model = model;
     atomic_fetch_add(&model->users, 1);

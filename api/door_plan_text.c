@@ -8,7 +8,6 @@
 #include <stdio.h>
 
 #define SITE "api.plan_text"
-#define TEXT "the text of a plan"
 
 static void write_text(const struct st_case *of, FILE *file)
 {
@@ -55,7 +54,7 @@ strata_status strata_plan_text(struct strata_plan *plan, const char **text)
         st_handle_text_begin(&t, &plan->text, SITE);
         if (t.file != NULL)
             write_text(&plan->facts, t.file);
-        st = st_handle_text_end(&t, STRATA_OK, TEXT);
+        st = st_handle_text_end(&t, STRATA_OK);
     }
     if (st == STRATA_OK)
         *text = plan->text;
@@ -91,7 +90,7 @@ strata_status strata_plan_json(struct strata_plan *plan, const struct strata_pla
         return st;
     st_floats_plain(&floats);
     st_handle_text_begin(&t, &plan->json, SITE);
-    st = st_handle_text_end(&t, t.file != NULL ? write_json(&plan->facts, &o, t.file) : STRATA_OK, TEXT);
+    st = st_handle_text_end(&t, t.file != NULL ? write_json(&plan->facts, &o, t.file) : STRATA_OK);
     st_floats_restore(&floats);
     if (st == STRATA_OK)
         *json = plan->json;

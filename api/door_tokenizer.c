@@ -35,7 +35,7 @@ strata_status strata_tokenizer_open(struct strata_tokenizer **tokenizer, const c
         return st;
     t = st_fault_refuses("api.tokenizer") ? NULL : calloc(1, sizeof(*t));
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a tokenizer");
+        return st_nomem(sizeof(*t));
     atomic_init(&t->users, 1);
     st = st_tokenizer_open(&t->tokenizer, path);
     if (st == STRATA_OK)
@@ -142,7 +142,7 @@ strata_status strata_stream_open(struct strata_stream **stream, struct strata_to
         return st_error_missing(__func__, stream == NULL ? "stream" : "tokenizer");
     s = st_fault_refuses("api.stream") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a stream of tokens");
+        return st_nomem(sizeof(*s));
     s->tokenizer = tokenizer;
     atomic_fetch_add(&tokenizer->users, 1);
     st = st_decoder_create(&s->decoder, tokenizer->tokenizer, skip_special);

@@ -162,7 +162,7 @@ strata_status strata_tokens_write(struct strata_tokens **tokens, const char *out
         return st;
     t = st_fault_refuses("api.tokens") ? NULL : calloc(1, sizeof(*t));
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an account of tokens");
+        return st_nomem(sizeof(*t));
     t->whole = is_whole(&o);
     st = st_path_copy(t->out, out);
     if (st == STRATA_OK)
@@ -325,7 +325,7 @@ strata_status strata_tokens_json(struct strata_tokens *tokens, const char **json
             put_documents(&tokens->how, &tokens->rows, &w);
         st_json_object_close(&w);
     }
-    if ((st = st_handle_text_end(&t, STRATA_OK, "an account of tokens")) == STRATA_OK)
+    if ((st = st_handle_text_end(&t, STRATA_OK)) == STRATA_OK)
         *json = tokens->json;
     return st;
 }

@@ -194,7 +194,7 @@ static strata_status copy_adapted(struct reading *r, struct st_hf_adapter_writer
     uint32_t count;
     const struct st_hf_adapted *list = st_hf_adapter_writer_tensors(w, &count);
     float *part = st_fault_refuses("api.export") ? NULL : malloc(ADAPTER_PART_ELEMS * sizeof(*part));
-    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: no memory to export it", r->ck->path);
+    strata_status st = part != NULL ? STRATA_OK : st_nomem(ADAPTER_PART_ELEMS * sizeof(*part));
     uint64_t done = 0;
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {

@@ -83,7 +83,7 @@ strata_status st_handle_text(char **out, const char *text)
     if (text == NULL)
         return STRATA_OK;
     *out = st_fault_refuses("api.text") ? NULL : strdup(text);
-    return *out != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a text of %zu bytes", strlen(text));
+    return *out != NULL ? STRATA_OK : st_nomem(strlen(text));
 }
 
 void st_handle_text_begin(struct st_kept_text *t, char **kept, const char *site)
@@ -94,7 +94,7 @@ void st_handle_text_begin(struct st_kept_text *t, char **kept, const char *site)
     t->file = st_fault_refuses(site) ? NULL : open_memstream(kept, &t->bytes);
 }
 
-strata_status st_handle_text_end(struct st_kept_text *t, strata_status st, const char *what)
+strata_status st_handle_text_end(struct st_kept_text *t, strata_status st)
 {
     const bool whole = t->file != NULL && fclose(t->file) == 0 && *t->kept != NULL;
 
@@ -102,5 +102,5 @@ strata_status st_handle_text_end(struct st_kept_text *t, strata_status st, const
         return STRATA_OK;
     free(*t->kept);
     *t->kept = NULL;
-    return st != STRATA_OK ? st : st_error(STRATA_E_NOMEM, "no memory for %s", what);
+    return st != STRATA_OK ? st : st_nomem(0);
 }

@@ -195,9 +195,8 @@ struct st_kept_text {
 };
 /** @param site  the fault site of its memory */
 void st_handle_text_begin(struct st_kept_text *t, char **kept, const char *site);
-/** `st` of writing it, and E_NOMEM: then there is no text.
- *  @param what  for the sentence: "the text of a plan" */
-strata_status st_handle_text_end(struct st_kept_text *t, strata_status st, const char *what);
+/** `st` of writing it, and E_NOMEM: then there is no text. */
+strata_status st_handle_text_end(struct st_kept_text *t, strata_status st);
 
 /** An encoding's ids, for the caller; never NULL. */
 void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);

@@ -80,7 +80,7 @@ static strata_status make_workload(struct st_workload *w, uint64_t params, uint3
                               .workers = threads};
     w->pages = calloc(blocks + 3, sizeof(*w->pages));
     if (w->pages == NULL)
-        return st_error(STRATA_E_NOMEM, "bench: %" PRIu32 " pages", blocks + 3);
+        return st_nomem((blocks + 3) * sizeof(*w->pages));
     add_page(w, ST_PAGE_TABLE, 0, VOCAB * HIDDEN, VOCAB);
     for (uint32_t b = 0; b < blocks; b++)
         add_page(w, ST_PAGE_BLOCK, 1 + b, block, 0);
@@ -234,7 +234,7 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
     m->noise = malloc(NOISE_ELEMS * sizeof(*m->noise));
     m->tokens = calloc(SEQ, sizeof(*m->tokens));
     if (m->noise == NULL || m->tokens == NULL)
-        return st_error(STRATA_E_NOMEM, "bench: no memory for gradients");
+        return st_nomem(0);
     st_rng_normal(m->noise, NOISE_ELEMS, 1, 0, 0, 1e-3f);
     st = make_workload(&m->workload, params, s->threads);
     if (st == STRATA_OK)

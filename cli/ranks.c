@@ -194,7 +194,7 @@ static strata_status gather(const struct cli_ranks *r, const void *mine, size_t 
 {
     *all = st_fault_refuses("ranks.gather") ? NULL : calloc(r->who.ranks, bytes);
     if (*all == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for what %u ranks say (%s)", r->who.ranks, what);
+        return st_nomem(r->who.ranks * bytes);
     return strata_comm_gather(r->comm, mine, bytes, *all, what);
 }
 

@@ -267,7 +267,7 @@ static strata_status make_rotary(struct st_model *m)
     m->workload.constants_bytes = tables * m->rotary_elems * sizeof(float);
     m->rotary = malloc(m->workload.constants_bytes);
     if (m->rotary == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for rotary positions of model %s", c->name);
+        return st_nomem(m->workload.constants_bytes);
     st_rotary_table(m->rotary, c, positions, false);
     if (tables == 2)
         st_rotary_table(m->rotary + m->rotary_elems, c, positions, true);
@@ -299,7 +299,7 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
         return st;
     m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for model %s", config->name);
+        return st_nomem(sizeof(*m));
     m->config = *config;
     m->config.kv_heads = config->kv_heads > 0 ? config->kv_heads : config->heads;
     m->config.head_dim = config->head_dim > 0 ? config->head_dim : config->hidden / config->heads;

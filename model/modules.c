@@ -39,7 +39,7 @@ static strata_status list_modules(struct st_adapter_module **out, uint32_t *coun
     uint32_t n = 0;
 
     if (modules == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for modules of model %s", m->config.name);
+        return st_nomem(((size_t)m->tensor_count + 1) * sizeof(*modules));
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 

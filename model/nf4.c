@@ -213,7 +213,7 @@ strata_status st_nf4_source_open(struct st_nf4_source **out, const struct st_mod
         s->scales = st_fault_refuses("nf4.alloc") ? NULL : calloc(most / ST_NF4_ELEMS, sizeof(*s->scales));
     if (s == NULL || (twice && s->scales == NULL)) {
         free(s);
-        return st_error(STRATA_E_NOMEM, "no memory for scales of model %s", m->config.name);
+        return st_nomem(0);
     }
     s->m = m;
     s->from = from;

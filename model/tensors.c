@@ -322,7 +322,7 @@ static strata_status order_parameters(struct st_model *m)
         room += m->tensors[i].page_count;
     w->order = calloc(room, sizeof(*w->order));
     if (w->order == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for pages of model %s", m->config.name);
+        return st_nomem(room * sizeof(*w->order));
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 
@@ -341,7 +341,7 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
     m->tensors = calloc(5 + (size_t)m->config.blocks * ST_ROLE_COUNT, sizeof(*m->tensors));
     m->block_tensors = calloc(m->config.blocks + 1, sizeof(*m->block_tensors));
     if (m->workload.pages == NULL || m->tensors == NULL || m->block_tensors == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for pages of model %s", m->config.name);
+        return st_nomem(0);
     list_tensors(m, batch);
     if ((batch->adapter != NULL && (st = st_model_adapt(m, batch->adapter)) != STRATA_OK) || (st = check_nf4(m)) != STRATA_OK)
         return st;

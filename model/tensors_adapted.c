@@ -117,7 +117,7 @@ strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *s
     m->dropout = st_adapter_spec_dropout(spec);
     m->tensors = calloc(3 * (size_t)by.own_count, sizeof(*m->tensors));
     if (m->tensors == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for tensors of model %s with adapters", m->config.name);
+        st = st_nomem((3 * (size_t)by.own_count) * sizeof(*m->tensors));
     else
         list_again(m, &by);
     free(own);

@@ -254,7 +254,7 @@ strata_status st_workload_copy(struct st_workload *out, const struct st_workload
 
     if (pages == NULL || (order == NULL && in->order != NULL)) {
         free(pages);
-        return st_error(STRATA_E_NOMEM, "no memory for workload %s: %u pages", in->name, in->page_count);
+        return st_nomem(0);
     }
     if (in->page_count > 0)
         memcpy(pages, in->pages, in->page_count * sizeof(*pages));

@@ -155,7 +155,7 @@ static strata_status fill(st_json *root, const char *const *environment)
         if (!st_text_is_utf8(value))
             return st_error(STRATA_E_CONFIG, "environment: %s: the value is not UTF-8", v->name);
         if (!add(root, v, value))
-            return st_error(STRATA_E_NOMEM, "no memory to read the environment");
+            return st_nomem(0);
     }
     return STRATA_OK;
 }
@@ -169,7 +169,7 @@ strata_status st_recipe_environment(struct strata_recipe **out, const char *cons
     if (environment == NULL)
         return STRATA_OK;
     root = st_fault("config.alloc", 0) < 0 ? NULL : st_json_new_object();
-    st = root != NULL ? fill(root, environment) : st_error(STRATA_E_NOMEM, "no memory to read the environment");
+    st = root != NULL ? fill(root, environment) : st_nomem(0);
     if (st == STRATA_OK && st_json_first(root) != NULL)
         return st_recipe_read(out, &st_recipe_variables, root, &(struct st_recipe_input){.path = "environment"});
     st_json_free(root);

@@ -446,7 +446,7 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
 
     if (r == NULL) {
         st_json_free(root);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", name_of(in));
+        return st_nomem(0);
     }
     r->root = st_source_adopt(r->src, root);
     if (r->root != NULL)
@@ -462,7 +462,7 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
     r->word_count = 0;
     if (r->src->failed) {
         st_recipe_close(r);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", name_of(in));
+        return st_nomem(0);
     }
     *out = r;
     return STRATA_OK;
@@ -473,7 +473,7 @@ static strata_status parse(st_json **root, const char *path)
     if (path != NULL)
         return st_source_parse_file(root, path);
     *root = st_json_new_object();
-    return *root != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read the command line");
+    return *root != NULL ? STRATA_OK : st_nomem(0);
 }
 
 strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_input *in)

@@ -112,7 +112,7 @@ static strata_status make(struct st_config *config, struct st_config_source **so
     if (st == STRATA_OK) {
         st = st_config_make(config, source, &s->in, opts);
     } else {
-        st = st_config_unread(source, st, s->in.name);
+        st = st_config_unread(source, st);
         st_json_free(s->in.root);
     }
     st_recipe_close(s->own);

@@ -61,7 +61,7 @@ static strata_status parse_value(st_json **out, const char *key, const char *tex
     if (st != STRATA_E_CONFIG || !option)
         return st;
     *out = st_json_new_string(text);
-    return *out != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: no memory to read it", key);
+    return *out != NULL ? STRATA_OK : st_nomem(0);
 }
 
 static bool is_object(const st_json *node)
@@ -132,7 +132,7 @@ strata_status st_recipe_merge(st_json *root, const char *word)
     object = holder(root, key, &last);
     whole = object != NULL && merge(object, last, value);
     st_json_free(value);
-    return whole ? STRATA_OK : st_error(STRATA_E_NOMEM, "%.80s: no memory to read it", word);
+    return whole ? STRATA_OK : st_nomem(0);
 }
 
 /* Whether `key` is `section` or lies in it. */

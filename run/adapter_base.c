@@ -124,7 +124,7 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
     c->values = st_fault_refuses("run.adapter") ? NULL : malloc(SAMPLE * sizeof(*c->values));
     c->rounded = st_fault_refuses("run.adapter") ? NULL : malloc(SAMPLE * sizeof(float));
     if (c->values == NULL || c->rounded == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to compare weights");
+        return st_nomem(0);
     for (uint32_t i = 0; i < st_model_tensor_count(model) && st == STRATA_OK; i++) {
         const struct st_tensor *t = st_model_tensor(model, i);
 

@@ -26,7 +26,7 @@ strata_status st_checkpoint_adapter_spec(struct st_adapter_spec **out, const str
 
     *out = NULL;
     if (config == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a configuration");
+        return st_nomem(sizeof(*config));
     st = st_config_load_text(config, &source, m->config, strlen(m->config), ck->path, &opts);
     if (st == STRATA_OK && config->lora[0] != '\0')
         st = st_adapter_spec_parse(out, config->lora, strlen(config->lora), ck->path);
@@ -41,7 +41,7 @@ strata_status st_checkpoint_adapter_open(struct st_checkpoint_adapter **out, con
     strata_status st;
 
     if (a == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read its adapter", ck->path);
+        return st_nomem(sizeof(*a));
     a->ck = ck;
     a->kernels = st_kernels_pick("auto");
     if ((st = st_reader_open(&a->reader, ck, NULL)) != STRATA_OK) {
@@ -87,7 +87,7 @@ static strata_status read_part(struct st_checkpoint_adapter *a, const struct st_
     strata_status st;
 
     if (list == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for a list of its rows", a->ck->path);
+        return st_nomem((spans + 1) * sizeof(*list));
     (void)st_reader_weight_spans(list, a->ck, part->page, part->offset + first, count);
     st = st_reader_read(a->reader, list, spans, &sink);
     free(list);

@@ -81,7 +81,7 @@ static strata_status add_run(struct st_checkpoint_weights *w, const struct part 
         struct run *more = st_fault_refuses("run.runs") ? NULL : realloc(w->runs, room * sizeof(*more));
 
         if (more == NULL)
-            return st_error(STRATA_E_NOMEM, "%s: no memory for the places of its tensors", w->ck->path);
+            return st_nomem(room * sizeof(*more));
         w->runs = more;
         w->room = room;
     }
@@ -177,7 +177,7 @@ strata_status st_checkpoint_weights_open(struct st_checkpoint_weights **out, con
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read its weights", ck->path);
+        return st_nomem(sizeof(*w));
     w->ck = ck;
     w->kernels = st_kernels_pick("auto");
     pthread_mutex_init(&w->lock, NULL);
@@ -282,7 +282,7 @@ strata_status st_checkpoint_weights_each(struct st_checkpoint_weights *w, uint32
         st = st_reader_read(w->reader, r.spans, r.span_count, &sink);
         pthread_mutex_unlock(&w->lock);
     } else {
-        st = st_error(STRATA_E_NOMEM, "%s: no memory for a list of its rows", w->ck->path);
+        st = st_nomem(0);
     }
     free(r.spans);
     free(r.to);

@@ -131,7 +131,7 @@ strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *
                         run->directory);
     s = st_fault_refuses("run.checkpointer") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for saving");
+        return st_nomem(sizeof(*s));
     s->run = run;
     snprintf(s->save, sizeof(s->save), "%s", run->config->save);
     s->overwrite = overwrite;
@@ -196,7 +196,7 @@ static strata_status start_committer(struct st_checkpointer *s)
         s->offers = st_fault_refuses("run.checkpointer") ? NULL : calloc(s->ranks, sizeof(*s->offers));
         s->ballots = calloc(s->ranks, sizeof(*s->ballots));
         if (s->offers == NULL || s->ballots == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for saving");
+            return st_nomem(0);
     }
     if (s->rank >= s->parts) /* another rank saves all that this one has */
         return STRATA_OK;
@@ -223,7 +223,7 @@ static strata_status share_made(struct st_checkpointer *s)
 {
     struct made mine = {.made = s->made}, *all = st_fault_refuses("run.checkpointer") ? NULL : calloc(s->ranks, sizeof(*all));
     struct stat info;
-    strata_status st = all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for saving");
+    strata_status st = all != NULL ? STRATA_OK : st_nomem(s->ranks * sizeof(*all));
 
     if (stat(s->save, &info) == 0)
         mine = (struct made){.device = info.st_dev, .inode = info.st_ino, .made = s->made};

@@ -40,7 +40,7 @@ static void add_text(struct facts *f, const char *name, const char *text)
     char *copy = f->status == STRATA_OK && !st_fault_refuses("run.text") ? strdup(text) : NULL;
 
     if (f->status == STRATA_OK && copy == NULL)
-        f->status = st_error(STRATA_E_NOMEM, "no memory for what ranks compare");
+        f->status = st_nomem(0);
     add_number(f, name, 0);
     if (f->status == STRATA_OK)
         f->items[f->count - 1].text = copy;
@@ -176,7 +176,7 @@ static strata_status take_least(struct st_comm *comm, double *numbers, uint32_t 
     strata_status st;
 
     if (all == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", ranks);
+        return st_nomem(((size_t)ranks * count) * sizeof(*all));
     st = st_comm_gather(comm, numbers, count * sizeof(*numbers), all, what);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         uint32_t at = 0;

@@ -56,8 +56,7 @@ static strata_status read_into(struct st_run *run, const struct st_checkpoint *c
                                   .ctx = w};
     strata_status st;
 
-    st = r != NULL ? st_resume_volumes_open(r, run->engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
-                   : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
+    st = r != NULL ? st_resume_volumes_open(r, run->engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS) : st_nomem(sizeof(*r));
     if (st == STRATA_OK)
         st = w->watch(w->ctx, 0, w->total);
     if ((st = st_engine_agree(run->engine, st, "the files of a checkpoint")) == STRATA_OK) {
@@ -89,8 +88,7 @@ strata_status st_run_agree_checkpoint(struct st_run *run, const struct st_manife
     strata_status st = STRATA_OK;
 
     memcpy(mine.run, m->run, sizeof(mine.run));
-    st = st_engine_agree(run->engine, all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a checkpoint"),
-                         "the memory for a checkpoint");
+    st = st_engine_agree(run->engine, all != NULL ? STRATA_OK : st_nomem(ranks * sizeof(*all)), "the memory for a checkpoint");
     if (st == STRATA_OK)
         st = st_engine_gather(run->engine, &mine, sizeof(mine), all, "the names of checkpoints");
     for (uint32_t r = 1; r < ranks && st == STRATA_OK; r++)

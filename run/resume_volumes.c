@@ -13,7 +13,7 @@ static strata_status open_space(struct st_resume_space *out, struct st_swap *swa
     strata_status st;
 
     if (v == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the files of a checkpoint");
+        return st_nomem(sizeof(*v));
     if ((st = st_checkpoint_volume_open(v, ck, space, part)) != STRATA_OK) {
         free(v);
         return st;

@@ -31,7 +31,7 @@ static strata_status put_groups(struct st_manifest *m, const struct st_workload 
     m->page_count = w->page_count;
     m->groups = calloc((size_t)w->page_count * ST_GROUPS_MAX + 1, sizeof(*m->groups));
     if (m->groups == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the groups of %u pages", w->page_count);
+        return st_nomem(((size_t)w->page_count * ST_GROUPS_MAX + 1) * sizeof(*m->groups));
     for (uint32_t p = 0; p < w->page_count; p++)
         for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
             const struct st_group *g = &w->pages[p].groups[i];
@@ -65,7 +65,7 @@ static strata_status put_tensors(struct st_manifest *m, const struct st_model *m
         parts += st_model_tensor(model, i)->page_count;
     m->tensors = calloc(parts + 1, sizeof(*m->tensors));
     if (m->tensors == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the names of %" PRIu64 " tensors", parts);
+        return st_nomem((parts + 1) * sizeof(*m->tensors));
     for (uint32_t i = 0; i < st_model_tensor_count(model); i++)
         put_tensor(m, st_model_workload(model), st_model_tensor(model, i));
     return STRATA_OK;
@@ -120,7 +120,7 @@ static strata_status put_data(struct st_manifest *m, const struct st_run_data *d
 
     m->data = calloc(data->file_count, sizeof(*m->data));
     if (m->data == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", data->file_count);
+        return st_nomem(data->file_count * sizeof(*m->data));
     m->data_seed = data->seed;
     m->data_order = data->order;
     m->data_seq = data->seq;
@@ -147,7 +147,7 @@ static strata_status put_config(struct st_manifest *m, const struct st_config *c
     if (memory != NULL)
         st_config_write_json(config, memory);
     if (memory == NULL || fclose(memory) != 0 || m->config == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+        return st_nomem(0);
     return STRATA_OK;
 }
 

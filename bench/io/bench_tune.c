@@ -184,7 +184,7 @@ strata_status bench_tune(struct bench_tuned *out, const struct bench_tune_opts *
     strata_status st;
 
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "tune");
+        return st_nomem(sizeof(*t));
     t->opts = opts;
     t->common.hooks = opts->hooks;
     t->setup.opts = &t->common;

@@ -183,7 +183,7 @@ strata_status io_rows_create(struct io_rows *rows, const struct bench_io_opts *o
     rows->row = calloc(most, sizeof(*rows->row));
     rows->measures = calloc((size_t)most * rows->repeats, sizeof(*rows->measures));
     if (rows->row == NULL || rows->measures == NULL)
-        return st_error(STRATA_E_NOMEM, "bench io: %u rows", most);
+        return st_nomem(0);
     fill_rows(rows, &l, opts);
     for (uint32_t i = 0; i < rows->count; i++)
         rows->row[i].repeats = rows->measures + (size_t)i * rows->repeats;

@@ -105,7 +105,7 @@ static strata_status child_spawn(struct child *c, const char *const *argv, const
     int err;
 
     if (environment == NULL)
-        return st_error(STRATA_E_NOMEM, "an environment for fio");
+        return st_nomem(0);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, c->in_fd, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, c->out_fd, STDOUT_FILENO);

@@ -161,7 +161,7 @@ static strata_status start(struct load *l, const struct io_files *files, const s
     all = calloc(l->slot_count, sizeof(struct st_io_req *));
     if (l->slots == NULL || all == NULL) {
         free(all);
-        return st_error(STRATA_E_NOMEM, "bench io: %u requests", l->slot_count);
+        return st_nomem(0);
     }
     for (uint32_t i = 0; i < l->slot_count; i++) {
         struct slot *slot = &l->slots[i];

@@ -236,7 +236,7 @@ strata_status bench_link(const struct bench_opts *opts, FILE *out)
     strata_status st;
 
     if (l == NULL)
-        return st_error(STRATA_E_NOMEM, "bench link");
+        return st_nomem(sizeof(*l));
     l->printer = (struct bench_printer){.file = out, .json = opts->json};
     l->room = opts->bytes != 0 ? opts->bytes : largest;
     st = bench_setup_open(&l->setup, opts, REPEATS_DEFAULT);

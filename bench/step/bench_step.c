@@ -67,7 +67,7 @@ static strata_status fill_tokens(struct step_bench *b)
     b->tokens = malloc(count * sizeof(*b->tokens));
     b->targets = malloc(count * sizeof(*b->targets));
     if (b->tokens == NULL || b->targets == NULL)
-        return st_error(STRATA_E_NOMEM, "bench step: no memory for %llu tokens", (unsigned long long)count);
+        return st_nomem(0);
     for (uint64_t i = 0; i < count; i++) {
         b->tokens[i] = (int32_t)(st_rng_u64(1, 0, i) % w->vocab);
         b->targets[i] = (int32_t)(st_rng_u64(1, 1, i) % w->vocab);
@@ -192,7 +192,7 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
         struct st_policy policy = *base;
 
         if (c == NULL)
-            return st_error(STRATA_E_NOMEM, "bench step");
+            return st_nomem(sizeof(*c));
         policy.update = variants[i].update;
         policy.accumulation = variants[i].accumulation;
         name_variant(c->name, &variants[i], b->of->workload.grad_accum > 1);
@@ -249,7 +249,7 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
 {
     const uint32_t count = b->opts->budget_count;
     struct step_case *cases = calloc(count, sizeof(*cases));
-    strata_status st = cases != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "bench step");
+    strata_status st = cases != NULL ? STRATA_OK : st_nomem(count * sizeof(*cases));
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         const struct bench_budget *budget = &b->opts->budgets[i];
@@ -374,7 +374,7 @@ strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
     strata_status st;
 
     if (b == NULL)
-        return st_error(STRATA_E_NOMEM, "bench step");
+        return st_nomem(sizeof(*b));
     b->opts = opts;
     b->common = (struct bench_opts){.json = opts->json, .hooks = opts->hooks};
     b->setup = (struct bench_setup){.opts = &b->common, .repeats = opts->steps};

@@ -157,7 +157,7 @@ strata_status step_print_ops(const struct step_bench *b, const struct step_case 
         return STRATA_OK;
     list = calloc(ST_OP_CLASSES, sizeof(*list));
     if (list == NULL)
-        return st_error(STRATA_E_NOMEM, "bench step");
+        return st_nomem(ST_OP_CLASSES * sizeof(*list));
     for (uint32_t i = 0; i < ST_OP_CLASSES; i++)
         if (st_op_times_at(c->op_times, i)->calls > 0)
             list[count++] = st_op_times_at(c->op_times, i);

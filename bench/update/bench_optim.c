@@ -306,7 +306,7 @@ static strata_status run_divides(struct optim *o)
     strata_status st = STRATA_OK;
 
     if (d == NULL)
-        return st_error(STRATA_E_NOMEM, "bench optim");
+        return st_nomem(sizeof(*d));
     for (uint32_t i = 0; i < BENCH_THREADS_MAX; i++)
         for (uint32_t k = 0; k < BENCH_DIVIDE_ELEMS; k++)
             d->values[i][k] = 1.0f + (float)k / BENCH_DIVIDE_ELEMS;
@@ -382,7 +382,7 @@ strata_status bench_optim(const struct bench_opts *opts, FILE *out)
     strata_status st;
 
     if (o == NULL)
-        return st_error(STRATA_E_NOMEM, "bench optim");
+        return st_nomem(sizeof(*o));
     o->printer = (struct bench_printer){.file = out, .json = opts->json};
     st = open_all(o, opts);
     if (st == STRATA_OK)

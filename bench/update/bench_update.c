@@ -310,7 +310,7 @@ strata_status bench_update(const struct bench_opts *opts, FILE *out)
     strata_status st;
 
     if (u == NULL)
-        return st_error(STRATA_E_NOMEM, "bench update");
+        return st_nomem(sizeof(*u));
     u->printer = (struct bench_printer){.file = out, .json = opts->json};
     u->nvme = opts->dir_count > 0;
     u->stream = (struct bench_pass){.name = "stream"};

@@ -329,7 +329,7 @@ strata_status bench_scheme_open(struct bench_scheme **out, const struct bench_se
     strata_status st;
 
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "bench update");
+        return st_nomem(sizeof(*s));
     s->kind = opts->kind;
     s->setup = setup;
     s->kernels = opts->kernels;

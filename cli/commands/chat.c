@@ -123,7 +123,7 @@ strata_status cli_chat_talk(struct strata_chat *chat, struct cli_generation *g, 
         return answer(&c, only);
     c.line = st_fault_refuses("chat.line") ? NULL : malloc(CLI_PROMPT_BYTES_MAX + 1);
     if (c.line == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a message of %u bytes", CLI_PROMPT_BYTES_MAX);
+        return st_nomem(CLI_PROMPT_BYTES_MAX + 1);
     st = talk(&c);
     free(c.line);
     return st;

@@ -48,7 +48,7 @@ int cmd_launch(const struct cli_args *args)
     struct cli_local_ranks launch = {.ranks = (uint32_t)args->ranks, .prefix = args->prefix};
     char **argv = calloc(words->count + 2, sizeof(*argv));
     int code = 0;
-    strata_status st = argv == NULL ? st_error(STRATA_E_NOMEM, "out of memory for the command line") : check_alone();
+    strata_status st = argv == NULL ? st_nomem((words->count + 2) * sizeof(*argv)) : check_alone();
 
     if (st == STRATA_OK)
         st = check_command(words->items[0]);

@@ -174,7 +174,7 @@ static strata_status create_batch(struct train *t)
     t->positions = t->run.documents ? calloc(tokens, sizeof(*t->positions)) : NULL;
     if (t->tokens != NULL && t->targets != NULL && (t->positions != NULL || !t->run.documents))
         return STRATA_OK;
-    return st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", t->run.shape.step_sequences);
+    return st_nomem(0);
 }
 
 static enum strata_data_order order_of(const struct train *t)

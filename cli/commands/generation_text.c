@@ -33,7 +33,7 @@ static strata_status keep(struct cli_generation *g, const char *text, size_t byt
         char *grown = st_fault_refuses("generation.text") ? NULL : realloc(g->text, capacity);
 
         if (grown == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for a text of %zu bytes", capacity);
+            return st_nomem(capacity);
         g->text = grown;
         g->text_capacity = capacity;
     }

@@ -86,7 +86,7 @@ static strata_status set_number(const char *name, uint64_t number)
 
     snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
     if (st_fault_refuses("launch.setenv") || setenv(name, text, 1) != 0)
-        return st_error(STRATA_E_NOMEM, "no memory for the ranks' variables");
+        return st_nomem(0);
     return STRATA_OK;
 }
 
@@ -105,7 +105,7 @@ static strata_status set_variables(uint32_t ranks)
     if (st == STRATA_OK)
         st = set_number("STRATA_LAUNCHER", (uint64_t)getpid());
     if (st == STRATA_OK && setenv("MASTER_ADDR", "127.0.0.1", 1) != 0)
-        st = st_error(STRATA_E_NOMEM, "no memory for the ranks' variables");
+        st = st_nomem(0);
     return st;
 }
 
@@ -400,7 +400,7 @@ static strata_status open_launch(struct launch *l)
     l->polls = l->ranks == NULL ? NULL : calloc(1 + STREAMS + (size_t)POLLS_EACH * ranks, sizeof(*l->polls));
     l->outputs = l->polls == NULL ? NULL : calloc(STREAMS, sizeof(*l->outputs));
     if (l->outputs == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %u ranks", ranks);
+        return st_nomem(0);
     for (uint32_t i = 0; i < ranks; i++)
         l->ranks[i] = (struct rank){.watched = -1, .lines = {{.from = -1}, {.from = -1}}};
     if ((st = open_outputs(l)) != STRATA_OK)

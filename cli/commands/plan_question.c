@@ -221,7 +221,7 @@ static strata_status make_question(struct st_question_opts *out, char nvme[DIRS_
     strata_status st;
 
     if (overrides == NULL)
-        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+        return st_nomem((args->overrides.count + 1u) * sizeof(*overrides));
     out->batch_tokens = args->batch_tokens;
     out->data = args->data.items;
     out->data_count = args->data.count;

@@ -16,7 +16,7 @@
 static strata_status prompt_reserve(struct cli_prompt *p, size_t count)
 {
     p->tokens = st_fault_refuses("prompt.alloc") ? NULL : malloc(count * sizeof(*p->tokens));
-    return p->tokens != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a prompt of %zu tokens", count);
+    return p->tokens != NULL ? STRATA_OK : st_nomem(count * sizeof(*p->tokens));
 }
 
 /* --- what a text becomes --- */
@@ -26,7 +26,7 @@ static strata_status to_message(struct cli_prompt *p, const char *text, size_t b
     if (memchr(text, '\0', bytes) != NULL)
         return st_error(STRATA_E_INPUT, "the message has a zero byte: it is not text");
     p->text = st_fault_refuses("prompt.alloc") ? NULL : strndup(text, bytes);
-    return p->text != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a message of %zu bytes", bytes);
+    return p->text != NULL ? STRATA_OK : st_nomem(bytes);
 }
 
 static strata_status to_bytes(struct cli_prompt *p, const char *text, size_t bytes)
@@ -118,7 +118,7 @@ static strata_status from_file(struct cli_prompt *p, const struct source *from)
     file = st_fault_refuses("prompt.stream") ? NULL : fdopen(fd, "r");
     if (file == NULL) {
         close(fd);
-        return st_error(STRATA_E_NOMEM, "no memory for --prompt-file %s", path);
+        return st_nomem(0);
     }
     st = from_stream(p, from, file, &was);
     fclose(file);

@@ -53,7 +53,7 @@ strata_status cli_rank_output_open(struct cli_rank_output *out, FILE *to)
     (void)fflush(to);
     out->stream = st_fault_refuses("launch.stream") ? NULL : fopencookie(out, "w", io);
     if (out->stream == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for what the ranks print");
+        return st_nomem(0);
     setvbuf(out->stream, NULL, _IONBF, 0);
     open_again(out);
     return STRATA_OK;

@@ -108,7 +108,7 @@ static strata_status digest_file(char digest[33], const char *path)
     if ((st = st_file_open(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
     if ((st = st_digest_create(&d)) == STRATA_OK && (piece = malloc(PIECE_BYTES)) == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory to read %s", path);
+        st = st_nomem(PIECE_BYTES);
     for (uint64_t at = 0, n; at < was.bytes && st == STRATA_OK; at += n) {
         n = was.bytes - at < PIECE_BYTES ? was.bytes - at : PIECE_BYTES;
         if ((st = st_file_read_at(fd, piece, n, at, path)) == STRATA_OK)

@@ -175,7 +175,7 @@ static strata_status save_beside(struct cli_args *args, const struct cli_option 
     while (length > 1 && args->out[length - 1] == '/')
         length--;
     if (asprintf(&dir, "%.*s.checkpoints", (int)length, args->out) < 0)
-        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+        return st_nomem(0);
     st = cli_value_take(args, save, dir);
     free(dir);
     return st;

@@ -16,7 +16,7 @@ strata_status cli_list_push(struct cli_list *list, const char *item)
     const char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
 
     if (items == NULL)
-        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+        return st_nomem((list->count + 1) * sizeof(*items));
     list->items = items;
     items[list->count++] = item;
     return STRATA_OK;
@@ -28,7 +28,7 @@ strata_status cli_override_push(struct cli_args *args, const char *path, const c
     strata_status st;
 
     if (asprintf(&text, "%s%s%s", path != NULL ? path : "", path != NULL ? "=" : "", value) < 0)
-        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+        return st_nomem(0);
     st = cli_list_push(&args->overrides, text);
     if (st != STRATA_OK)
         free(text);
@@ -169,7 +169,7 @@ strata_status cli_name_push(struct cli_args *args, const char *path, const char 
     strata_status st;
 
     if (asprintf(&name, "%s%s", cli_name_reads_otherwise(text) ? "./" : "", text) < 0)
-        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+        return st_nomem(0);
     st = cli_override_push(args, path, name);
     free(name);
     return st;

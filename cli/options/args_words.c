@@ -45,8 +45,7 @@ bool cli_words_want(const struct cli_args *args, const struct cli_option *o, con
 
 static strata_status push(struct cli_args *args, char *text)
 {
-    const strata_status st =
-        text != NULL ? cli_list_push(&args->words, text) : st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    const strata_status st = text != NULL ? cli_list_push(&args->words, text) : st_nomem(0);
 
     if (st != STRATA_OK)
         free(text);

@@ -43,7 +43,7 @@ static strata_status take_files(struct cli_args *args, struct cli_list *out, con
         char *name = strdup(found->gl_pathv[i]);
 
         if (name == NULL)
-            return st_error(STRATA_E_NOMEM, "out of memory for the names of files");
+            return st_nomem(0);
         if ((st = cli_list_push(&args->matched, name)) != STRATA_OK) {
             free(name);
             return st;

@@ -148,7 +148,7 @@ strata_status cli_medians_create(struct cli_medians **out)
     struct cli_medians *m = malloc(sizeof(*m));
 
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the medians of a run");
+        return st_nomem(sizeof(*m));
     memset(m, 0xff, sizeof(*m)); /* touches the memory now, and makes all values NaN */
     memset(m->sum, 0, sizeof(m->sum));
     m->steps = m->skipped = m->pressed = 0;

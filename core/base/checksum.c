@@ -35,7 +35,7 @@ strata_status st_digest_create(struct st_digest **out)
 
     if (d == NULL || st_fault("digest.alloc", 0) < 0) {
         free(d);
-        return st_error(STRATA_E_NOMEM, "digest: no memory for %zu bytes", sizeof(*d));
+        return st_nomem(sizeof(*d));
     }
     (void)XXH3_128bits_reset(&d->state);
     *out = d;

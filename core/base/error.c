@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,6 +214,12 @@ void st_error_clear(void)
 {
     error_text[0] = '\0';
     forget_remedy();
+}
+
+strata_status st_nomem(uint64_t bytes)
+{
+    return bytes == 0 ? st_error(STRATA_E_NOMEM, "no memory")
+                      : st_error(STRATA_E_NOMEM, "no memory for %" PRIu64 " bytes", bytes);
 }
 
 strata_status st_error_missing(const char *function, const char *what)

@@ -1,6 +1,6 @@
 /* core/base/error.h - how a failure is reported inside the library.
  *
- *     return st_error_remedy(st_error(STRATA_E_NOMEM, "arena: %s needed, %s free", a, b),
+ *     return st_error_remedy(st_error(STRATA_E_NOFIT, "arena: %s needed, %s free", a, b),
  *                            "strata.host_memory", "lower strata.host_memory");
  *
  * Sentences name keys of the configuration and members of public structs of options (machine.device is
@@ -30,6 +30,9 @@ strata_status st_error_remedy(strata_status st, const char *key, const char *fmt
  *  ENOSPC, EDQUOT, EFBIG: E_NOSPC.  ENOMEM: E_NOMEM.  ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG:
  *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
 strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** Report that memory was refused: E_NOMEM, "no memory for 4096 bytes".  bytes 0: not known, or several blocks. */
+strata_status st_nomem(uint64_t bytes);
 
 /** Report an argument that is NULL: E_INVAL, naming function and argument. */
 strata_status st_error_missing(const char *function, const char *what);

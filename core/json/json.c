@@ -105,7 +105,7 @@ static strata_status check_duplicates(const st_json *root, const char *text, siz
 
     find_duplicate(root, &found);
     if (found.out_of_memory)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to check for duplicate names", o->name);
+        return st_nomem(0);
     if (found.name == NULL)
         return STRATA_OK;
     st_json_find_key(&place, text, bytes, o->hjson, found.ordinal);
@@ -181,7 +181,7 @@ static strata_status build(st_json **out, const char *json, size_t json_bytes, c
 
     st_number_end(before);
     if (root == NULL || !keep_numbers(root, &walk))
-        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", o->name, bytes);
+        st = st_nomem(bytes);
     if (st == STRATA_OK)
         st = check_duplicates(root, text, bytes, o);
     if (st != STRATA_OK) {
@@ -233,7 +233,7 @@ strata_status st_hjson_parse(st_json **out, const char *text, size_t bytes, cons
     strata_status st;
 
     if (json == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+        return st_nomem(ST_HJSON_BYTES(bytes));
     if (st_hjson_scan(&place, text + mark, bytes - mark, json, &json_bytes))
         st = build(out, json, json_bytes, text + mark, bytes - mark, &origin);
     else
@@ -266,7 +266,7 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
                 st_fault("json.alloc", 0) < 0 ? NULL : realloc(buffer, capacity = capacity ? capacity * 2 : READ_BYTES_FIRST);
 
             if (grown == NULL) {
-                st = st_error(STRATA_E_NOMEM, "%s: no memory to read %zu bytes", path, capacity);
+                st = st_nomem(capacity);
                 break;
             }
             buffer = grown;

@@ -92,7 +92,7 @@ strata_status st_json_edit(char **out, const char *text, const char *name, const
     free(laid_out);
     free(indent);
     if (edited == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to edit it", name);
+        return st_nomem(0);
     if ((st = check_object(edited, name)) == STRATA_OK)
         *out = edited;
     else

@@ -105,7 +105,7 @@ strata_status st_json_parse_large(st_json **out, struct st_json_large *large, ui
     }
     rest = without(text, bytes, large, members, count, &left);
     if (rest == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+        return st_nomem(bytes);
     st = st_json_parse(out, rest, left, name);
     free(rest);
     return st != STRATA_E_CONFIG ? st : st_json_parse(out, text, bytes, name); /* a name is there twice: its place in all */

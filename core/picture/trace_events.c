@@ -190,7 +190,7 @@ strata_status st_trace_events(int fd, uint64_t bytes, const char *path, st_trace
     strata_status st;
 
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a trace", path);
+        return st_nomem(sizeof(*s));
     s->fd = fd;
     s->bytes = bytes;
     s->place = (struct st_trace_place){path, 1, 1};

@@ -242,7 +242,7 @@ static strata_status add_span(struct reader *r, const struct st_lane_span *span,
     if (lanes->span_count == r->span_room) {
         r->span_room = r->span_room == 0 ? 1024 : 2 * r->span_room;
         if ((grown = realloc(lanes->spans, r->span_room * sizeof(*grown))) == NULL)
-            return st_error(STRATA_E_NOMEM, "%s: no memory for a step of this trace", place->path);
+            return st_nomem(r->span_room * sizeof(*grown));
         lanes->spans = grown;
     }
     lanes->spans[lanes->span_count++] = *span;
@@ -320,7 +320,7 @@ strata_status st_trace_step_read(struct st_trace_step *out, const char *path, ui
 
     *out = (struct st_trace_step){.names = calloc(1, sizeof(*out->names))};
     if (r == NULL || out->names == NULL) {
-        st = st_error(STRATA_E_NOMEM, "%s: no memory to read a trace", path);
+        st = st_nomem(0);
     } else {
         r->step = out;
         r->wanted = number;

@@ -301,7 +301,7 @@ strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, 
                         (unsigned long long)bytes_max);
     }
     buf = malloc((size_t)size + 1);
-    st = buf == NULL ? st_error(STRATA_E_NOMEM, "no memory for %s", path) : st_file_read_at(fd, buf, size, 0, path);
+    st = buf == NULL ? st_nomem((size_t)size + 1) : st_file_read_at(fd, buf, size, 0, path);
     if (st == STRATA_OK)
         st = st_file_check_unchanged(fd, &was, path);
     close(fd);

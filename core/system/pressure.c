@@ -86,7 +86,7 @@ strata_status st_pressure_open(struct st_pressure **out, const char *proc_root, 
     struct st_pressure *p = calloc(1, sizeof(*p));
 
     if (p == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to watch memory pressure");
+        return st_nomem(sizeof(*p));
     if (proc_root == NULL)
         proc_root = "/proc";
     if (cgroup_root == NULL)

@@ -80,7 +80,7 @@ static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t s
 
     if (group == NULL || st_fault("topology.set", 0) < 0) {
         hwloc_bitmap_free(group);
-        return st_error(STRATA_E_NOMEM, "topology: no memory");
+        return st_nomem(0);
     }
     if (source->affinity != NULL)
         st = parse_list(set, source->affinity, "affinity");
@@ -120,7 +120,7 @@ static strata_status take_share(const struct st_topology *topo, hwloc_bitmap_t s
     uint64_t at = 0;
 
     if (mine == NULL)
-        return st_error(STRATA_E_NOMEM, "topology: no memory");
+        return st_nomem(0);
     while ((object = hwloc_get_next_obj_by_type(topo->hwloc, type, object)) != NULL) {
         if (!hwloc_bitmap_intersects(object->cpuset, set))
             continue;
@@ -193,7 +193,7 @@ static strata_status list_units(struct st_topology *topo, const struct st_topolo
     topo->nodes = calloc(capacity, sizeof(topo->nodes[0])); /* a node listed here has a unit of its own */
     if (set == NULL || topo->units == NULL || topo->nodes == NULL || st_fault("topology.alloc", 0) < 0) {
         hwloc_bitmap_free(set);
-        return st_error(STRATA_E_NOMEM, "topology: no memory for %u processing units", capacity);
+        return st_nomem(0);
     }
     st = usable_set(topo, set, source, cpu_list);
     if (st == STRATA_OK && source->share.of_units > 1)
@@ -335,7 +335,7 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
     strata_status st;
 
     if (topo == NULL)
-        return st_error(STRATA_E_NOMEM, "topology: no memory");
+        return st_nomem(sizeof(*topo));
     st_cgroup_read(&limits, source->cgroup_root != NULL ? source->cgroup_root : "/sys/fs/cgroup",
                    source->membership != NULL ? source->membership : "/proc/self/cgroup");
     st = source->synthetic != NULL ? load_hwloc(&topo->hwloc, source->synthetic, false) : join_machine(topo);
@@ -477,7 +477,7 @@ strata_status st_topology_bind(const struct st_topology *topo, uint32_t index)
         return st_error(STRATA_E_NOSYS, "topology: no processor list to bind to");
     set = hwloc_bitmap_alloc();
     if (set == NULL)
-        return st_error(STRATA_E_NOMEM, "topology: no memory");
+        return st_nomem(0);
     units_to_bind(topo, index, set);
     res = hwloc_set_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD);
     hwloc_bitmap_free(set);
@@ -496,7 +496,7 @@ strata_status st_topology_place_memory(const struct st_topology *topo, void *bas
         return STRATA_OK;
     nodes = hwloc_bitmap_alloc();
     if (nodes == NULL)
-        return st_error(STRATA_E_NOMEM, "topology: no memory");
+        return st_nomem(0);
     for (uint32_t i = 0; i < workers && i < topo->unit_count; i++)
         hwloc_bitmap_set(nodes, topo->nodes[topo->units[i].node].os_index);
     several = hwloc_bitmap_weight(nodes) > 1;

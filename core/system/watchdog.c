@@ -402,7 +402,7 @@ static strata_status open_all(struct st_watchdog *w)
     w->psi = st_kernel_text_open(proc, "pressure/memory");
     if (snprintf(membership, sizeof(membership), "%s/self/cgroup", proc) < (int)sizeof(membership))
         st_cgroup_memory_groups(cgroup, membership, open_group, w);
-    return w->lacks_names ? st_error(STRATA_E_NOMEM, "no memory to watch memory") : st_pressure_open(&w->process, proc, cgroup);
+    return w->lacks_names ? st_nomem(0) : st_pressure_open(&w->process, proc, cgroup);
 }
 
 strata_status st_watchdog_start(struct st_watchdog **out, const struct st_watchdog_opts *opts)
@@ -413,7 +413,7 @@ strata_status st_watchdog_start(struct st_watchdog **out, const struct st_watchd
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to watch memory");
+        return st_nomem(sizeof(*w));
     w->opts = *opts;
     w->judge.planned_bytes = opts->planned_bytes;
     pthread_mutex_init(&w->lock, NULL);

@@ -181,7 +181,7 @@ strata_status st_workers_create(struct st_workers **out, uint32_t count, const s
     w = aligned_alloc(64, (sizeof(*w) + count * sizeof(w->workers[0]) + 63) / 64 * 64);
     if (w == NULL || st_fault("workers.alloc", 0) < 0) {
         free(w);
-        return st_error(STRATA_E_NOMEM, "workers: no memory for a pool of %u threads", count);
+        return st_nomem((sizeof(*w) + count * sizeof(w->workers[0]) + 63) / 64 * 64);
     }
     *w = (struct st_workers){.count = count, .topo = topo};
     pthread_mutex_init(&w->lock, NULL);

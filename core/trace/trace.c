@@ -21,14 +21,16 @@ strata_status st_trace_create(struct st_trace **out, const struct st_trace_opts 
 
     assert(opts->steps_max > 0 && per_step > 0);
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a trace");
+        return st_nomem(sizeof(*t));
     steps_room = opts->bytes_max / sizeof(*t->records) / per_step;
     t->steps_max = opts->steps_max < steps_room ? opts->steps_max : steps_room > 0 ? steps_room : 1;
     t->room = t->steps_max * per_step;
     t->records = malloc(t->room * sizeof(*t->records));
     if (t->records == NULL) {
+        const uint64_t bytes = t->room * sizeof(*t->records);
+
         st_trace_destroy(t);
-        return st_error(STRATA_E_NOMEM, "no memory for a trace of %llu records a step", (unsigned long long)per_step);
+        return st_nomem(bytes);
     }
     memset(t->records, 0xff, t->room * sizeof(*t->records)); /* touched now */
     *out = t;

@@ -156,7 +156,7 @@ static strata_status grow_threads(struct trace_writer *tw)
     struct span_thread *grown = realloc(tw->threads, room * sizeof(*grown));
 
     if (grown == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a trace's rows");
+        return st_nomem(room * sizeof(*grown));
     tw->threads = grown;
     tw->thread_room = room;
     return STRATA_OK;
@@ -436,7 +436,7 @@ strata_status st_trace_write(const struct st_trace *t, const struct st_trace_sou
     strata_status st;
 
     if (tables == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to write a trace");
+        return st_nomem(4 * items * sizeof(*tables));
     memset(tables, 0xff, 4 * items * sizeof(*tables));
     tw.now = tables;
     tw.before = tables + items;

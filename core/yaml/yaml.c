@@ -46,11 +46,6 @@ struct reader {
     uint64_t values;
 };
 
-static strata_status no_memory(const struct reader *r)
-{
-    return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of YAML", r->name, r->bytes);
-}
-
 static strata_status fail_at(const struct reader *r, const yaml_mark_t *mark, const char *problem, const char *what)
 {
     return st_error(STRATA_E_CONFIG, "%s:%zu:%zu: %s%s%s%s", r->name, mark->line + 1, mark->column + 1, problem,
@@ -77,7 +72,7 @@ static strata_status syntax_error(const struct reader *r)
     const yaml_parser_t *p = &r->parser;
 
     if (p->error == YAML_MEMORY_ERROR)
-        return no_memory(r);
+        return st_nomem(0);
     if (p->error == YAML_READER_ERROR)
         return st_error(STRATA_E_CONFIG, "%s: byte %zu: %s: YAML is UTF-8 here", r->name, r->mark_bytes + p->problem_offset + 1,
                         p->problem);
@@ -112,7 +107,7 @@ static strata_status take_key(struct reader *r, const yaml_event_t *event)
     if (merges ? l->merge != NULL : st_json_get(l->node, key) != NULL)
         return fail_at(r, &event->start_mark, "duplicate key", key);
     l->key = st_fault("yaml.alloc", 0) < 0 ? NULL : strdup(key);
-    return l->key != NULL ? STRATA_OK : no_memory(r);
+    return l->key != NULL ? STRATA_OK : st_nomem(0);
 }
 
 /* --- values --- */
@@ -133,7 +128,7 @@ static strata_status keep_anchor(struct reader *r, const yaml_event_t *event, co
         return fail_at(r, &event->start_mark, "more than 1024 anchors", NULL);
     r->anchors[r->anchor_count].name = st_fault("yaml.alloc", 0) < 0 ? NULL : strdup((const char *)name);
     if (r->anchors[r->anchor_count].name == NULL)
-        return no_memory(r);
+        return st_nomem(0);
     r->anchors[r->anchor_count++].node = node;
     return STRATA_OK;
 }
@@ -145,7 +140,7 @@ static strata_status put(struct reader *r, const yaml_event_t *event, st_json *n
     bool added = true;
 
     if (node == NULL)
-        return no_memory(r);
+        return st_nomem(0);
     st_json_set_line(node, (uint32_t)event->start_mark.line + 1);
     r->values += values;
     if (l == NULL) {
@@ -162,7 +157,7 @@ static strata_status put(struct reader *r, const yaml_event_t *event, st_json *n
         free(l->key);
         l->key = NULL;
     }
-    return added ? STRATA_OK : no_memory(r);
+    return added ? STRATA_OK : st_nomem(0);
 }
 
 /* Whether there is room for so many values that are so deep. */
@@ -263,7 +258,7 @@ static strata_status merge_one(struct reader *r, const yaml_event_t *event, cons
         if (st_json_get(l->node, st_json_name(n)) != NULL)
             continue;
         l->key = st_fault("yaml.alloc", 0) < 0 ? NULL : strdup(st_json_name(n));
-        st = l->key != NULL ? put_copy(r, event, n) : no_memory(r);
+        st = l->key != NULL ? put_copy(r, event, n) : st_nomem(0);
     }
     return st;
 }
@@ -350,7 +345,7 @@ static strata_status read_events(struct reader *r)
     }
     if (st == STRATA_OK && r->root == NULL)
         r->root = st_json_new_null();
-    return st == STRATA_OK && r->root == NULL ? no_memory(r) : st;
+    return st == STRATA_OK && r->root == NULL ? st_nomem(0) : st;
 }
 
 static void close_reader(struct reader *r)
@@ -375,7 +370,7 @@ strata_status st_yaml_parse(st_json **out, const char *text, size_t bytes, const
         r = NULL;
     }
     if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of YAML", name, bytes);
+        return st_nomem(sizeof(*r));
     /* libyaml passes a byte order mark over, too, but counts a column for it where it is told the encoding */
     r->mark_bytes = bytes >= 3 && memcmp(text, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0;
     text += r->mark_bytes;
@@ -386,7 +381,7 @@ strata_status st_yaml_parse(st_json **out, const char *text, size_t bytes, const
     r->merges = st_json_new_array();
     yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, bytes);
-    st = r->merges != NULL ? read_events(r) : no_memory(r);
+    st = r->merges != NULL ? read_events(r) : st_nomem(0);
     if (st == STRATA_OK) {
         *out = r->root;
         r->root = NULL;

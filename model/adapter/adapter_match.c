@@ -327,7 +327,7 @@ strata_status st_adapter_resolve(const struct st_adapter_spec *spec, struct st_a
         names += fits[k].names->count;
     r.fitted = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(names + spec->layer_count + 1, sizeof(*r.fitted));
     if (r.fitted == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for modules of an adapter");
+        return st_nomem((names + spec->layer_count + 1) * sizeof(*r.fitted));
     r.layer_fitted = r.fitted + names;
     names = 0;
     for (uint32_t k = 0; k < FIT_COUNT; k++) {

@@ -53,11 +53,6 @@ static strata_status fault(const char *where, const char *key, const char *patte
     return st_error(STRATA_E_CONFIG, "%s: \"%s\": the pattern \"%.200s\": %s", where, key, pattern, why);
 }
 
-static strata_status no_memory(void)
-{
-    return st_error(STRATA_E_NOMEM, "no memory for patterns of an adapter");
-}
-
 static strata_status compile(struct st_adapter_pattern *p, const char *whole_text, bool whole, const char *where, const char *key)
 {
     const uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_ANCHORED | (whole ? PCRE2_ENDANCHORED : 0);
@@ -70,14 +65,14 @@ static strata_status compile(struct st_adapter_pattern *p, const char *whole_tex
                   : pcre2_compile((PCRE2_SPTR)whole_text, PCRE2_ZERO_TERMINATED, options, &code, &offset, NULL);
     if (p->code == NULL) {
         if (code == 0 || code == PCRE2_ERROR_HEAP_FAILED)
-            return no_memory();
+            return st_nomem(0);
         pcre2_get_error_message(code, why, sizeof(why));
         return fault(where, key, p->text, (const char *)why);
     }
     p->data = pcre2_match_data_create_from_pattern(p->code, NULL);
     p->context = pcre2_match_context_create(NULL);
     if (p->data == NULL || p->context == NULL)
-        return no_memory();
+        return st_nomem(0);
     pcre2_set_match_limit(p->context, MATCH_LIMIT);
     pcre2_set_depth_limit(p->context, DEPTH_LIMIT);
     pcre2_set_heap_limit(p->context, HEAP_KIB_LIMIT);
@@ -99,7 +94,7 @@ strata_status st_adapter_pattern_create(struct st_adapter_pattern **out, const c
     p = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*p));
     if (p == NULL || (p->text = strdup(pattern)) == NULL) {
         free(p);
-        return no_memory();
+        return st_nomem(0);
     }
     snprintf(text, sizeof(text), "%s%s%s", before, pattern, after);
     if ((st = compile(p, text, whole, where, key)) != STRATA_OK) {

@@ -31,11 +31,6 @@ static strata_status fault(const struct st_adapter_spec *spec, const char *key, 
     return st_error(STRATA_E_CONFIG, "%s: \"%s\" %s", spec->where, key, what);
 }
 
-static strata_status no_memory(void)
-{
-    return st_error(STRATA_E_NOMEM, "no memory for settings of an adapter");
-}
-
 static bool is_string(const st_json *n)
 {
     return st_json_type(n) == ST_JSON_STRING;
@@ -148,7 +143,7 @@ static strata_status grow(struct st_adapter_names *names, const struct st_adapte
                ? NULL
                : realloc(names->list, (names->count == 0 ? 1 : 2 * (size_t)names->count) * sizeof(*list));
     if (list == NULL)
-        return no_memory();
+        return st_nomem((names->count == 0 ? 1 : 2 * (size_t)names->count) * sizeof(*list));
     names->list = list;
     return STRATA_OK;
 }
@@ -224,7 +219,7 @@ static strata_status read_layers(struct st_adapter_spec *spec, const st_json *va
         return STRATA_OK;
     spec->layers = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(count, sizeof(*spec->layers));
     if (spec->layers == NULL)
-        return no_memory();
+        return st_nomem(count * sizeof(*spec->layers));
     for (const st_json *n = list ? st_json_first(value) : value; spec->layer_count < count; n = st_json_next(n))
         if (!st_json_u64(n, &spec->layers[spec->layer_count++]))
             return fault(spec, key->name, "must be a block's number, from 0, or a list of them");
@@ -398,12 +393,12 @@ strata_status st_adapter_spec_parse(struct st_adapter_spec **out, const char *te
     strata_status st;
 
     if (spec == NULL)
-        return no_memory();
+        return st_nomem(sizeof(*spec));
     spec->r = ST_ADAPTER_RANK_DEFAULT;
     spec->alpha = ST_ADAPTER_ALPHA_DEFAULT;
     spec->where = strdup(where);
     if (spec->where == NULL)
-        st = no_memory();
+        st = st_nomem(0);
     else if ((st = st_json_parse(&spec->object, text, bytes, where)) == STRATA_OK)
         st = read_object(spec);
     if (st != STRATA_OK) {
@@ -426,10 +421,10 @@ strata_status st_adapter_spec_read(struct st_adapter_spec **out, const st_json *
         return too_deep(where);
     file = st_fault("adapter.alloc", 0) < 0 ? NULL : open_memstream(&text, &bytes);
     if (file == NULL)
-        return no_memory();
+        return st_nomem(0);
     st_json_begin(&w, file);
     st_json_put_node(&w, NULL, object);
-    st = fclose(file) == 0 ? st_adapter_spec_parse(out, text, bytes, where) : no_memory();
+    st = fclose(file) == 0 ? st_adapter_spec_parse(out, text, bytes, where) : st_nomem(0);
     free(text);
     return st;
 }

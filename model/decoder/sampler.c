@@ -45,7 +45,7 @@ strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const s
     if (s == NULL || (s->seen = calloc(vocab, sizeof(*s->seen))) == NULL ||
         (s->logits = malloc(vocab * sizeof(*s->logits))) == NULL) {
         st_sampler_destroy(s);
-        return st_error(STRATA_E_NOMEM, "sampler: no memory for %u tokens", vocab);
+        return st_nomem(0);
     }
     s->opts = *opts;
     s->vocab = vocab;

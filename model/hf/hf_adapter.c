@@ -63,7 +63,7 @@ strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, co
     list = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(2 * (size_t)m->tensor_count, sizeof(*list));
     if (list == NULL) {
         free(modules);
-        return st_error(STRATA_E_NOMEM, "no memory for tensors of an adapter");
+        return st_nomem((2 * (size_t)m->tensor_count) * sizeof(*list));
     }
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_adapter_module *module = st_model_module_of(modules, module_count, m->tensors[i].name);
@@ -181,7 +181,7 @@ strata_status st_hf_adapter_open(struct st_hf_adapter **out, const struct st_mod
     strata_status st;
 
     if (a == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
+        return st_nomem(sizeof(*a));
     a->fd = -1;
     a->config = &m->config;
     if ((st = st_path_join(config, dir, ST_ADAPTER_CONFIG_NAME)) != STRATA_OK ||
@@ -190,7 +190,7 @@ strata_status st_hf_adapter_open(struct st_hf_adapter **out, const struct st_mod
         goto fail;
     a->entries = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(a->count, sizeof(struct st_safetensor *));
     if (a->entries == NULL) {
-        st = st_error(STRATA_E_NOMEM, "no memory for %s", dir);
+        st = st_nomem(a->count * sizeof(struct st_safetensor *));
         goto fail;
     }
     if ((st = place_all(a)) != STRATA_OK)

@@ -128,10 +128,10 @@ static strata_status write_config(struct st_hf_adapter_writer *w, const struct s
     strata_status st;
 
     if (file == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
+        return st_nomem(0);
     put_config(file, st_adapter_spec_object(o->spec), o->model, o->base);
     if (fclose(file) != 0)
-        st = st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
+        st = st_nomem(0);
     else if ((st = st_path_join(path, o->dir, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK &&
              (st = st_new_file_create(&w->config, path, o->overwrite ? ST_NEW_FILE_OVERWRITE : 0)) == STRATA_OK)
         st = st_new_file_write_at(&w->config, text, bytes, 0);
@@ -169,7 +169,7 @@ static strata_status place_tensors(struct st_hf_adapter_writer *w)
 {
     w->places = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->m->tensor_count, sizeof(*w->places));
     if (w->places == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %u tensors", w->m->tensor_count);
+        return st_nomem(w->m->tensor_count * sizeof(*w->places));
     for (uint32_t i = 0; i < w->m->tensor_count; i++) {
         const char *name = w->m->tensors[i].name;
 
@@ -192,7 +192,7 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
         return st;
     w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
     if (w->at == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
+        return st_nomem(w->count * sizeof(*w->at));
     if ((st = st_path_join(path, o->dir, ST_ADAPTER_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, flags)) != STRATA_OK)
         return st;
@@ -212,7 +212,7 @@ strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const
                         output->base);
     w = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", output->dir);
+        return st_nomem(sizeof(*w));
     w->config.fd = w->weights.fd = -1;
     w->lock = ST_DIR_LOCK_NONE;
     w->overwrite = output->overwrite;
@@ -247,7 +247,7 @@ static strata_status put_piece(struct st_hf_adapter_writer *w, const struct st_p
         return STRATA_OK;
     values = st_fault("adapter.alloc", 0) < 0 ? NULL : malloc(piece->count * sizeof(*values));
     if (values == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for values of %s", piece->tensor->name);
+        return st_nomem(piece->count * sizeof(*values));
     st_widen(st_kernels_pick("auto"), values, weight, format, piece->count);
     if ((st = st_hf_adapted_check_finite(&w->tensors[place], values, piece->count)) == STRATA_OK)
         st = st_hf_adapter_writer_put(w, place, piece->tensor_first, piece->count, values);

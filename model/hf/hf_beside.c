@@ -30,7 +30,7 @@ static int larger_first(const void *a, const void *b)
     return (x->tensor->begin > y->tensor->begin) - (x->tensor->begin < y->tensor->begin);
 }
 
-static strata_status list_entries(struct st_hf_beside *b, const struct st_model_config *config, const char *dir)
+static strata_status list_entries(struct st_hf_beside *b, const struct st_model_config *config)
 {
     uint64_t all = 0;
 
@@ -38,7 +38,7 @@ static strata_status list_entries(struct st_hf_beside *b, const struct st_model_
         all += b->files.list[i].header.count;
     b->list = st_fault("hf.beside", 0) < 0 ? NULL : calloc(all > 0 ? all : 1, sizeof(*b->list));
     if (b->list == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for tensors of %s", dir);
+        return st_nomem((all > 0 ? all : 1) * sizeof(*b->list));
     for (uint32_t i = 0; i < b->files.count; i++) {
         const struct st_hf_weights *f = &b->files.list[i];
 
@@ -77,7 +77,7 @@ strata_status st_hf_beside_open(struct st_hf_beside *out, const struct st_model_
     strata_status st = STRATA_OK;
 
     if (config->wrapper != NULL && dir != NULL && (st = open_files(&b.files, config, dir)) == STRATA_OK)
-        st = list_entries(&b, config, dir);
+        st = list_entries(&b, config);
     if (st == STRATA_OK)
         *out = b;
     else
@@ -115,7 +115,7 @@ static strata_status copy_entry(const struct st_hf_beside_entry *e, struct st_ne
 strata_status st_hf_beside_copy(const struct st_hf_beside *b, struct st_new_file *to, uint64_t at)
 {
     unsigned char *part = st_fault("hf.beside", 0) < 0 ? NULL : malloc(PART_BYTES);
-    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to copy tensors");
+    strata_status st = part != NULL ? STRATA_OK : st_nomem(PART_BYTES);
 
     for (uint32_t i = 0; i < b->count && st == STRATA_OK; i++) {
         st = copy_entry(&b->list[i], to, at, part);

@@ -26,7 +26,7 @@ static strata_status digest_all(const struct st_model *m, const struct st_hf_rea
 {
     unsigned char *buf = malloc(PART_BYTES);
     struct st_digest *d = NULL;
-    strata_status st = buf != NULL ? st_digest_create(&d) : st_error(STRATA_E_NOMEM, "no memory for a digest");
+    strata_status st = buf != NULL ? st_digest_create(&d) : st_nomem(PART_BYTES);
 
     for (uint32_t i = 0; i < m->tensor_count && st == STRATA_OK; i++) {
         const struct st_hf_place p = st_hf_reader_place(r, i);

@@ -21,10 +21,10 @@ static strata_status open_file(struct st_hf_files *to, const char *dir, const ch
     return st_safetensors_read(&f->header, f->fd, f->identity.bytes, f->path);
 }
 
-static strata_status alloc_files(struct st_hf_files *to, uint32_t count, const char *dir)
+static strata_status alloc_files(struct st_hf_files *to, uint32_t count)
 {
     to->list = st_fault("hf.files", 0) < 0 ? NULL : calloc(count, sizeof(*to->list));
-    return to->list != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u files", dir, count);
+    return to->list != NULL ? STRATA_OK : st_nomem(count * sizeof(*to->list));
 }
 
 static strata_status check_shard(bool *held, const struct st_hf_index *index, const struct st_hf_files *files, uint32_t shard,
@@ -49,7 +49,7 @@ static strata_status check_index(const struct st_hf_files *files, const struct s
                                  const struct st_model_config *config)
 {
     bool *held = st_fault("hf.files", 0) < 0 ? NULL : calloc(index->count, sizeof(*held));
-    strata_status st = held != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", path, index->count);
+    strata_status st = held != NULL ? STRATA_OK : st_nomem(index->count * sizeof(*held));
 
     for (uint32_t i = 0; i < files->count && st == STRATA_OK; i++)
         st = check_shard(held, index, files, i, path);
@@ -69,7 +69,7 @@ static strata_status open_shards(struct st_hf_files *to, const char *dir, const 
 
     if (st != STRATA_OK)
         return st;
-    st = alloc_files(to, index.file_count, dir);
+    st = alloc_files(to, index.file_count);
     for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
         st = open_file(to, dir, index.files[i]);
     if (st == STRATA_OK)
@@ -81,7 +81,7 @@ static strata_status open_shards(struct st_hf_files *to, const char *dir, const 
 strata_status st_hf_files_open_one(struct st_hf_files *out, const char *dir, const char *name)
 {
     struct st_hf_files files = {0};
-    strata_status st = alloc_files(&files, 1, dir);
+    strata_status st = alloc_files(&files, 1);
 
     if (st == STRATA_OK)
         st = open_file(&files, dir, name);

@@ -26,7 +26,7 @@ static strata_status file_index(struct st_hf_index *x, const char *name, uint32_
         return st_error(STRATA_E_INPUT, "%s: more than %u shards", path, ST_HF_SHARDS_MAX);
     x->files[x->file_count] = strdup(name);
     if (x->files[x->file_count] == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: shard names", path);
+        return st_nomem(0);
     *out = x->file_count++;
     return STRATA_OK;
 }
@@ -41,7 +41,7 @@ static strata_status fill(struct st_hf_index *x, const st_json *map, const char 
     x->entries = calloc(count > 0 ? count : 1, sizeof(*x->entries));
     x->files = calloc(ST_HF_SHARDS_MAX, sizeof(*x->files));
     if (x->entries == NULL || x->files == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", path, count);
+        return st_nomem(0);
     for (const st_json *n = st_json_first(map); n != NULL; n = st_json_next(n)) {
         struct st_hf_index_entry *e = &x->entries[x->count];
 
@@ -51,7 +51,7 @@ static strata_status fill(struct st_hf_index *x, const st_json *map, const char 
             return st;
         e->name = strdup(st_json_name(n));
         if (e->name == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for %s: tensor names", path);
+            return st_nomem(0);
         x->count++;
     }
     if (x->count == 0)

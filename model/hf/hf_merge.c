@@ -90,7 +90,7 @@ static strata_status read_whole(const struct merger *m, const struct st_hf_adapt
 
     *out = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(elems * sizeof(**out));
     if (*out == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for tensor %s", t->name);
+        return st_nomem(elems * sizeof(**out));
     st = from->read(from->ctx, t, 0, elems, *out);
     return st == STRATA_OK ? st_hf_adapted_check_finite(t, *out, elems) : st;
 }
@@ -100,7 +100,7 @@ static strata_status transpose(float **matrix, uint64_t rows, uint64_t cols)
     float *out = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(rows * cols * sizeof(*out));
 
     if (out == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an adapter's matrix");
+        return st_nomem(rows * cols * sizeof(*out));
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < cols; c++)
             out[c * rows + r] = (*matrix)[r * cols + c];
@@ -134,7 +134,7 @@ static strata_status add_rows(struct merger *m, const struct change *c, struct s
     const uint64_t elem_bytes = strata_dtype_bytes(c->place.dtype);
     const uint64_t whole = PART_BYTES / sizeof(float) / cols, step = whole > 0 ? whole : 1;
     float *values = st_fault("merge.alloc", 0) < 0 ? NULL : malloc((step + 1) * cols * sizeof(*values));
-    strata_status st = values != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for rows of %s", c->a->tensor->name);
+    strata_status st = values != NULL ? STRATA_OK : st_nomem((step + 1) * cols * sizeof(*values));
 
     for (uint64_t row = 0; row < rows && st == STRATA_OK; row += step) {
         const uint64_t count = (rows - row < step ? rows - row : step) * cols;
@@ -172,7 +172,7 @@ static strata_status replace_tensor(struct merger *m, const struct change *c, st
     const struct st_adapter_values *from = &m->how->values;
     const uint64_t step = PART_BYTES / sizeof(float), elems = c->a->tensor->elems;
     float *values = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(PART_BYTES);
-    strata_status st = values != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", c->a->tensor->name);
+    strata_status st = values != NULL ? STRATA_OK : st_nomem(PART_BYTES);
 
     for (uint64_t first = 0; first < elems && st == STRATA_OK; first += step) {
         const uint64_t count = elems - first < step ? elems - first : step;
@@ -228,7 +228,7 @@ static strata_status create_files(struct merger *m)
 
     m->files = st_fault("merge.alloc", 0) < 0 ? NULL : calloc(count, sizeof(*m->files));
     if (m->files == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: %u files", m->how->out, count);
+        return st_nomem(count * sizeof(*m->files));
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         const struct st_hf_file from = st_hf_reader_file(m->base, i);
 
@@ -290,7 +290,7 @@ static strata_status list_changes(struct merger *m)
 
     m->changes = st_fault("merge.alloc", 0) < 0 ? NULL : calloc((size_t)how->count + 1, sizeof(*m->changes));
     if (m->changes == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", how->dir, how->count);
+        return st_nomem(((size_t)how->count + 1) * sizeof(*m->changes));
     for (uint32_t i = 0; i < how->count; i++) {
         const struct st_hf_adapted *a = &how->tensors[i];
 
@@ -409,7 +409,7 @@ static strata_status merge(struct merger *m)
         return st;
     m->part = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(PART_BYTES);
     if (m->part == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", how->out);
+        return st_nomem(PART_BYTES);
     st = advance(m, 0);
     if (st == STRATA_OK)
         st = write_all(m);

@@ -191,7 +191,7 @@ static strata_status check_tied(const struct st_hf_reader *r)
                              table = place_of(r->places[0].file, r->places[0].entry);
     unsigned char *parts = malloc(2 * (size_t)COMPARE_BYTES);
     bool same = head.dtype == table.dtype && head.end - head.begin == table.end - table.begin;
-    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to compare %s", r->tied.entry->name);
+    strata_status st = parts != NULL ? STRATA_OK : st_nomem(2 * (size_t)COMPARE_BYTES);
 
     for (uint64_t at = 0, bytes; head.begin + at < head.end && same && st == STRATA_OK; at += bytes) {
         bytes = head.end - head.begin - at < COMPARE_BYTES ? head.end - head.begin - at : COMPARE_BYTES;
@@ -244,7 +244,7 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     strata_status st;
 
     if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
+        return st_nomem(sizeof(*r));
     r->m = m;
     r->trained_alone = trained_alone;
     r->places = calloc(m->tensor_count, sizeof(*r->places));
@@ -252,7 +252,7 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     if (m->config.quantised)
         r->packed = calloc(m->tensor_count, sizeof(*r->packed));
     if (r->places == NULL || r->by_name == NULL || (m->config.quantised && r->packed == NULL)) {
-        st = st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", dir, m->tensor_count);
+        st = st_nomem(0);
         goto fail;
     }
     for (uint32_t i = 0; i < m->tensor_count; i++)

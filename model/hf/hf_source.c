@@ -254,7 +254,7 @@ static strata_status find_twin(struct side_file *f, const char *path, bool overw
 static strata_status leave_out(struct st_hf_source *s, const char *to, bool overwrite)
 {
     unsigned char *parts = malloc(2 * (size_t)PART_BYTES);
-    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", to);
+    strata_status st = parts != NULL ? STRATA_OK : st_nomem(2 * (size_t)PART_BYTES);
     char path[ST_PATH_MAX];
     uint32_t kept = 0;
 
@@ -422,13 +422,13 @@ strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, cons
     strata_status st = STRATA_OK;
 
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", to);
+        return st_nomem(sizeof(*s));
     s->generation.fd = -1;
     s->instead = instead != NULL ? instead : &nothing;
     s->overwrite = overwrite;
     s->files = calloc(FILES_MAX, sizeof(*s->files));
     if (s->files == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for %s", to);
+        st = st_nomem(0);
     if (st == STRATA_OK && dir != NULL)
         st = open_directory(s, dir, dtype);
     if (st == STRATA_OK && s->instead->tokenizer != NULL)
@@ -467,7 +467,7 @@ void st_hf_source_close(struct st_hf_source *s)
 static strata_status copy_bytes(struct st_new_file *file, const struct side_file *f, const char *from)
 {
     unsigned char *part = malloc(PART_BYTES);
-    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", from);
+    strata_status st = part != NULL ? STRATA_OK : st_nomem(PART_BYTES);
 
     for (uint64_t at = 0; at < f->identity.bytes && st == STRATA_OK; at += PART_BYTES) {
         const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
@@ -542,7 +542,7 @@ strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st
     strata_status st;
 
     if (copies == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", to);
+        return st_nomem(sizeof(*copies));
     st = st_path_copy(copies->dir, to);
     memcpy(copies->stale, s->stale, sizeof(copies->stale));
     copies->stale_count = s->stale_count;

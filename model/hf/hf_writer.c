@@ -99,9 +99,9 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
     strata_status st;
 
     if (stream == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", name);
+        return st_nomem(0);
     put(w->m, stream);
-    st = fclose(stream) == 0 ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", name);
+    st = fclose(stream) == 0 ? STRATA_OK : st_nomem(0);
     if (st == STRATA_OK && instead != NULL && instead->ends)
         st = st_hf_ends_add(&text, name, instead->end_token);
     if (st == STRATA_OK)
@@ -136,7 +136,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
+        return st_nomem(sizeof(*w));
     w->m = m;
     w->weights.fd = w->config.fd = w->generation.fd = -1;
     w->lock = ST_DIR_LOCK_NONE;
@@ -148,7 +148,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
     w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
     if (w->tensor_at == NULL || w->pages == NULL) {
-        st = st_error(STRATA_E_NOMEM, "no memory for %s", dir);
+        st = st_nomem(0);
         goto fail;
     }
     if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||

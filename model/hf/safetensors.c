@@ -192,7 +192,7 @@ static strata_status parse_all(struct st_safetensors *s, const st_json *root, ui
         count++;
     s->tensors = calloc(count > 0 ? count : 1, sizeof(*s->tensors));
     if (s->tensors == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", file, count);
+        return st_nomem((count > 0 ? count : 1) * sizeof(*s->tensors));
     for (const st_json *n = st_json_first(root); n != NULL; n = st_json_next(n)) {
         struct st_safetensor *t = &s->tensors[s->count];
 
@@ -203,7 +203,7 @@ static strata_status parse_all(struct st_safetensors *s, const st_json *root, ui
         }
         t->name = strdup(st_json_name(n));
         if (t->name == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for %s: tensor names", file);
+            return st_nomem(0);
         s->count++;
         if (st_json_type(n) != ST_JSON_OBJECT)
             return tensor_fault(file, t->name, "not an object");
@@ -277,7 +277,7 @@ strata_status st_safetensors_read(struct st_safetensors *out, int fd, uint64_t f
         return st;
     json = malloc(json_bytes > 0 ? (size_t)json_bytes : 1);
     if (json == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s: header of %llu bytes", name, (unsigned long long)json_bytes);
+        return st_nomem(json_bytes);
     if ((st = st_file_read_at(fd, json, json_bytes, LENGTH_BYTES, name)) == STRATA_OK)
         st = st_safetensors_parse(out, json, json_bytes, LENGTH_BYTES + json_bytes, file_bytes - LENGTH_BYTES - json_bytes, name);
     free(json);
@@ -339,7 +339,7 @@ strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, st
         w->file = open_memstream(&w->text, &w->bytes);
     if (w == NULL || w->file == NULL) {
         free(w);
-        return st_error(STRATA_E_NOMEM, "no memory for a safetensors header");
+        return st_nomem(0);
     }
     w->dtype = dtype;
     for (uint32_t i = 0; i < LENGTH_BYTES; i++)
@@ -413,7 +413,7 @@ strata_status st_safetensors_writer_end(struct st_safetensors_writer *w, unsigne
 
 nomem:
     st_safetensors_writer_abort(w);
-    return st_error(STRATA_E_NOMEM, "no memory for a safetensors header");
+    return st_nomem(0);
 }
 
 void st_safetensors_writer_abort(struct st_safetensors_writer *w)

@@ -72,7 +72,7 @@ static strata_status create_slots(struct strata_io *io)
 {
     const uint32_t depth = io->thread.opts.queue_depth;
     const size_t bytes = (size_t)depth * io->bounce_bytes;
-    strata_status st = st_io_alloc((void **)&io->slots, "I/O pieces", depth, sizeof(*io->slots));
+    strata_status st = st_io_alloc((void **)&io->slots, depth, sizeof(*io->slots));
     void *map;
 
     if (st != STRATA_OK)
@@ -137,7 +137,7 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
 
     if ((st = check_opts(&o, opts)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&io, "I/O handle", 1, sizeof(*io))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io, 1, sizeof(*io))) != STRATA_OK)
         return st;
     pthread_mutex_init(&io->lock, NULL);
     st_cond_init(&io->ended);
@@ -236,7 +236,7 @@ static bool grow(struct strata_io *io)
     struct st_hreq *chunk;
 
     if (io->chunk_count == ST_HANDLE_CHUNKS_MAX ||
-        st_io_alloc((void **)&chunk, "I/O requests", count, sizeof(*chunk)) != STRATA_OK)
+        st_io_alloc((void **)&chunk, count, sizeof(*chunk)) != STRATA_OK)
         return false;
     for (uint32_t i = count; i-- > 0;) {
         chunk[i].index = io->record_count + i;
@@ -353,7 +353,7 @@ static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64
     pthread_mutex_lock(&io->lock);
     if ((req = take_record(io)) == NULL) {
         pthread_mutex_unlock(&io->lock);
-        return st_error(STRATA_E_NOMEM, "%s: no memory for one more request", file->path);
+        return st_nomem(0);
     }
     fill(req, file, op, offset, buf, bytes);
     req->detached = request == NULL;

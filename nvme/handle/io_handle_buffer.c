@@ -56,7 +56,7 @@ strata_status strata_io_buffer_alloc(struct strata_io *io, void **out, uint64_t 
         return st_error_missing(__func__, "buffer");
     if (bytes == 0 || bytes > UINT64_MAX / 2)
         return st_error(STRATA_E_INVAL, "a buffer of %" PRIu64 " bytes", bytes);
-    if ((st = st_io_alloc((void **)&buffer, "buffer", 1, sizeof(*buffer))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&buffer, 1, sizeof(*buffer))) != STRATA_OK)
         return st;
     buffer->bytes = round_up(bytes, ST_IO_ALIGN);
     pthread_mutex_lock(&io->lock);

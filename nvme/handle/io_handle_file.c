@@ -205,7 +205,7 @@ strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **
         return st_error_missing(__func__, "file");
     if ((st = st_handle_check(io)) != STRATA_OK || (st = check_flags(io, path, flags, bytes)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&file, path, 1, sizeof(*file))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&file, 1, sizeof(*file))) != STRATA_OK)
         return st;
     file->io = io;
     file->flags = flags;

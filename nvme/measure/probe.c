@@ -177,7 +177,7 @@ static strata_status buffers_create(struct probe *p)
 
     p->lanes = calloc(p->lane_count, sizeof(*p->lanes));
     if (p->lanes == NULL)
-        return st_error(STRATA_E_NOMEM, "probe: no memory for %u blocks of %u bytes", p->lane_count, p->block_bytes);
+        return st_nomem(p->lane_count * sizeof(*p->lanes));
     st = st_arena_create(&p->arena, "probe", (uint64_t)p->lane_count * p->block_bytes, NULL);
     if (st != STRATA_OK)
         return st;

@@ -436,7 +436,7 @@ static strata_status open_wake(struct st_io *io)
 
 static strata_status open_slots(struct st_io *io)
 {
-    const strata_status st = st_io_alloc((void **)&io->slots, "aio requests", io->depth, sizeof(*io->slots));
+    const strata_status st = st_io_alloc((void **)&io->slots, io->depth, sizeof(*io->slots));
 
     for (uint32_t i = 0; st == STRATA_OK && i < io->depth; i++)
         slot_free(io, &io->slots[i]);
@@ -450,7 +450,7 @@ static strata_status aio_open(struct st_io **out, const struct st_io_opts *opts)
 
     if ((st = st_io_check_depth(opts->queue_depth)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&io, "aio", 1, sizeof(*io))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io, 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->wake_fd = -1;
     st_io_files_init(&io->files, opts);

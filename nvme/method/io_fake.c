@@ -220,7 +220,7 @@ static strata_status fake_add_file(struct st_io *io, int fd, uint64_t bytes, uin
 
     if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc(&data, "fake file", bytes > 0 ? bytes : 1, 1)) != STRATA_OK)
+    if ((st = st_io_alloc(&data, bytes > 0 ? bytes : 1, 1)) != STRATA_OK)
         return st;
     st_io_files_put(&io->files, at, fd);
     io->contents[at] = (struct content){data, bytes};
@@ -256,13 +256,13 @@ static strata_status fake_open(struct st_io **out, const struct st_io_opts *opts
 
     if ((st = st_io_check_depth(opts->queue_depth)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&io, "fake io", 1, sizeof(*io))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io, 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->opts = *opts;
     st_io_files_init(&io->files, opts);
     pthread_mutex_init(&io->lock, NULL);
     st_cond_init(&io->wakeup);
-    if ((st = st_io_alloc((void **)&io->pending, "fake io queue", opts->queue_depth, sizeof(*io->pending))) != STRATA_OK) {
+    if ((st = st_io_alloc((void **)&io->pending, opts->queue_depth, sizeof(*io->pending))) != STRATA_OK) {
         fake_close(io);
         return st;
     }

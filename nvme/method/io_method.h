@@ -84,7 +84,7 @@ strata_status st_io_check_depth(uint32_t queue_depth);
 /** E_INVAL if more than ST_IO_THREADS_MAX. */
 strata_status st_io_check_threads(uint32_t threads);
 
-/** calloc behind the fault site "nvme.alloc"; E_NOMEM names `what`. */
-strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes);
+/** calloc behind the fault site "nvme.alloc". */
+strata_status st_io_alloc(void **out, size_t count, size_t bytes);
 
 #endif

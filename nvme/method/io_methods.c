@@ -126,7 +126,7 @@ strata_status st_io_files_find(struct st_io_files *files, uint32_t *index)
         if (i >= ST_IO_FILES_DEFAULT && files->more[i / ST_IO_FILES_DEFAULT - 1] == NULL) {
             struct st_io_file **const more = &files->more[i / ST_IO_FILES_DEFAULT - 1];
 
-            if ((st = st_io_alloc((void **)more, "files", ST_IO_FILES_DEFAULT, sizeof(**more))) != STRATA_OK)
+            if ((st = st_io_alloc((void **)more, ST_IO_FILES_DEFAULT, sizeof(**more))) != STRATA_OK)
                 return st;
             clear_files(*more);
         }
@@ -319,12 +319,12 @@ strata_status st_io_check_threads(uint32_t threads)
     return STRATA_OK;
 }
 
-strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes)
+strata_status st_io_alloc(void **out, size_t count, size_t bytes)
 {
     void *memory = st_fault("nvme.alloc", 0) < 0 ? NULL : calloc(count, bytes);
 
     if (memory == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu x %zu bytes", what, count, bytes);
+        return st_nomem(count * bytes);
     *out = memory;
     return STRATA_OK;
 }

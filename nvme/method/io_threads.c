@@ -243,7 +243,7 @@ static strata_status threads_open(struct st_io **out, const struct st_io_opts *o
 
     if ((st = st_io_check_depth(opts->queue_depth)) != STRATA_OK || (st = st_io_check_threads(asked)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&io, "I/O threads", 1, sizeof(*io))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io, 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->depth = opts->queue_depth;
     st_io_files_init(&io->files, opts);

@@ -554,12 +554,12 @@ static strata_status uring_open(struct st_io **out, const struct st_io_opts *opt
 
     if ((st = st_io_check_depth(opts->queue_depth)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&io, "io_uring", 1, sizeof(*io))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io, 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->wake_fd = io->end_pipe[0] = io->end_pipe[1] = -1;
     io->opts = *opts;
     st_io_files_init(&io->files, opts);
-    if ((st = st_io_alloc((void **)&io->taken, "io_uring requests", opts->queue_depth, sizeof(*io->taken))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&io->taken, opts->queue_depth, sizeof(*io->taken))) != STRATA_OK)
         goto fail;
     if ((st = st_uring_ring_open(io)) != STRATA_OK)
         goto fail;

@@ -29,7 +29,7 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
     strata_status st;
 
     assert(opts->bytes % ST_MOVER_ALIGN == 0);
-    if ((st = st_io_alloc((void **)&v, "volume", 1, sizeof(*v) + count * sizeof(v->parts[0]))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&v, 1, sizeof(*v) + count * sizeof(v->parts[0]))) != STRATA_OK)
         return st;
     v->stripe = *opts->stripe;
     v->bytes = spaces * opts->bytes;
@@ -44,7 +44,7 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
         part->fd = opts->files[i].fd;
         part->bytes = st_stripe_file_bytes(opts->stripe, i % dirs, opts->bytes);
         part->drive = &m->drives[opts->files[i].drive];
-        if ((st = st_io_alloc((void **)&part->path, "path of a volume's file", length, 1)) != STRATA_OK) {
+        if ((st = st_io_alloc((void **)&part->path, length, 1)) != STRATA_OK) {
             volume_free(v);
             return st;
         }
@@ -126,7 +126,7 @@ const char *st_mover_place(struct st_mover *m, uint32_t volume, uint64_t offset,
 static strata_status slots_create(struct st_mover *m)
 {
     const uint32_t count = m->slot_count;
-    strata_status st = st_io_alloc((void **)&m->slots, "I/O requests", count, sizeof(*m->slots));
+    strata_status st = st_io_alloc((void **)&m->slots, count, sizeof(*m->slots));
 
     for (uint32_t i = 0; st == STRATA_OK && i < count; i++) {
         m->slots[i].mover = m;
@@ -142,7 +142,7 @@ static strata_status drives_create(struct st_mover *m)
     strata_status st = depth > 0 ? st_io_check_depth(depth) : STRATA_OK;
 
     assert(count >= 1 && count <= ST_MOVER_DRIVES_MAX);
-    if (st != STRATA_OK || (st = st_io_alloc((void **)&m->drives, "drives", count, sizeof(*m->drives))) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_io_alloc((void **)&m->drives, count, sizeof(*m->drives))) != STRATA_OK)
         return st;
     m->slot_count = count * (depth > 0 ? depth : ST_DEPTH_MAX);
     if (m->slot_count > ST_IO_DEPTH_MAX)
@@ -171,7 +171,7 @@ static void mover_free(struct st_mover *m)
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered)
 {
     struct st_mover *m;
-    strata_status st = st_io_alloc((void **)&m, "I/O thread", 1, sizeof(*m));
+    strata_status st = st_io_alloc((void **)&m, 1, sizeof(*m));
 
     if (st != STRATA_OK)
         return st;

@@ -229,11 +229,11 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     swap->info.dir_count = count;
     swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : ST_SWAP_BLOCK_DEFAULT;
     st_stripe_init(&swap->stripe, count, opts->dir_rates, swap->info.block_bytes);
-    if ((st = st_io_alloc((void **)&swap->volumes, "swap files", swap->volume_count + 1, sizeof(*swap->volumes))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&swap->volumes, swap->volume_count + 1, sizeof(*swap->volumes))) != STRATA_OK)
         return st;
     for (uint32_t v = 0; v < swap->volume_count; v++)
         memset(swap->volumes[v].fds, -1, sizeof(swap->volumes[v].fds));
-    if ((st = st_io_alloc((void **)&swap->parts, "swap directories", count, sizeof(*swap->parts))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&swap->parts, count, sizeof(*swap->parts))) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < count; i++) {
         struct st_swap_part *part = &swap->parts[i];
@@ -254,7 +254,7 @@ strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts
 
     if (st != STRATA_OK || (st = check_opts(opts, on_disk)) != STRATA_OK)
         return st;
-    if ((st = st_io_alloc((void **)&swap, "swap", 1, sizeof(*swap))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&swap, 1, sizeof(*swap))) != STRATA_OK)
         return st;
     swap->fake = !on_disk;
     if ((st = create_parts(swap, opts)) != STRATA_OK ||

@@ -193,7 +193,7 @@ strata_status st_swap_attach(struct st_swap *swap, const struct st_volume_opts *
 
     if (swap->fake)
         return fake_error();
-    if ((st = st_io_alloc((void **)&files, "files of a volume", count, sizeof(*files))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&files, count, sizeof(*files))) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < count; i++) {
         struct st_direct direct;

@@ -181,7 +181,7 @@ strata_status st_checkpoint_open(struct st_checkpoint **out, const char *path)
     strata_status st;
 
     if (ck == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory", path);
+        return st_nomem(sizeof(*ck));
     st = st_path_join(manifest, path, ST_MANIFEST_NAME);
     if (st == STRATA_OK)
         st = st_manifest_read(&ck->manifest, manifest);
@@ -452,7 +452,7 @@ strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const 
     out->paths = calloc(count, sizeof(*out->paths));
     if (out->files == NULL || out->paths == NULL) {
         st_checkpoint_volume_close(out);
-        return st_error(STRATA_E_NOMEM, "%s: no memory for the names of %u files", ck->path, count);
+        return st_nomem(0);
     }
     out->opts = (struct st_volume_opts){
         .stripe = &m->stripe, .files = out->files, .bytes = m->space_bytes[space], .spaces = spaces, .read_only = true};

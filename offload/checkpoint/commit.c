@@ -270,7 +270,7 @@ static strata_status assemble(struct st_committer *c)
 {
     const struct st_commit_parts alone = {.all = 1, .count = 1};
     struct st_manifest *m = &c->job.manifest;
-    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &alone, c->save);
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &alone);
 
     enter(c, "beginning it");
     if (st == STRATA_OK)
@@ -292,7 +292,7 @@ static strata_status make_part(struct st_committer *c)
     const struct st_commit_parts own = {.all = c->opts.parts, .first = c->opts.part, .count = 1};
     struct st_manifest *m = &c->job.manifest;
     char name[32], path[ST_PATH_MAX];
-    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &own, c->save);
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &own);
 
     if (st != STRATA_OK)
         return st;
@@ -317,7 +317,7 @@ static strata_status join(struct st_committer *c)
 {
     const struct st_commit_parts all = {.all = c->opts.parts, .count = c->opts.parts};
     struct st_manifest *m = &c->job.manifest;
-    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &all, c->save);
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &all);
 
     enter(c, "writing its small files");
     if (st == STRATA_OK)
@@ -410,7 +410,7 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
 
     assert(opts->keep > 0);
     if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory", opts->save);
+        return st_nomem(sizeof(*c));
     pthread_mutex_init(&c->lock, NULL);
     st_cond_init(&c->change);
     c->opts = *opts;

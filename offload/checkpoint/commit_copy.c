@@ -48,7 +48,7 @@ strata_status st_commit_copy(const char *to, const char *from, int from_fd, uint
     strata_status st;
 
     if (buf == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to copy it", to);
+        return st_nomem(PART_BYTES);
     st = st_new_file_create(&f, to, 0);
     if (st == STRATA_OK) {
         st = st_new_file_reserve(&f, bytes);

@@ -28,8 +28,7 @@ struct st_commit_parts {
     uint32_t all, first, count;
 };
 /** Say what the files of planes are: one of each space that has bytes, in each directory, of each of these parts.  E_NOMEM. */
-strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const struct st_commit_parts *parts,
-                                   const char *save);
+strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const struct st_commit_parts *parts);
 /** Name of the file of a part's space in a directory, of this index in the part's stripe; f->space is given. */
 void st_commit_name_file(struct st_manifest_file *f, const struct st_commit_parts *parts, uint32_t part, uint32_t dir);
 /** Name of the file of a part's rows, which goes when they are joined. */

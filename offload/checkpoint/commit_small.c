@@ -28,15 +28,14 @@ void st_commit_name_file(struct st_manifest_file *f, const struct st_commit_part
         snprintf(f->name, sizeof(f->name), "%s.%" PRIu32, space, dir);
 }
 
-strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const struct st_commit_parts *parts,
-                                   const char *save)
+strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const struct st_commit_parts *parts)
 {
     const uint32_t dirs = stripe->dir_count;
 
     m->stripe = *stripe;
     m->files = st_fault("commit.alloc", 0) < 0 ? NULL : calloc((size_t)parts->count * ST_SPACE_COUNT * dirs, sizeof(*m->files));
     if (m->files == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for a checkpoint", save);
+        return st_nomem(((size_t)parts->count * ST_SPACE_COUNT * dirs) * sizeof(*m->files));
     m->file_count = 0;
     for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
         for (uint32_t i = 0; i < parts->count * dirs && m->space_bytes[space] > 0; i++) {
@@ -242,8 +241,7 @@ strata_status st_commit_join_small(const struct st_store *store, struct st_manif
 {
     char(*paths)[ST_PATH_MAX] = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(parts, sizeof(*paths));
     const char **names = calloc(parts, sizeof(*names));
-    strata_status st = paths != NULL && names != NULL ? write_model(store, m, model, ctx)
-                                                      : st_error(STRATA_E_NOMEM, "no memory for a checkpoint of %u parts", parts);
+    strata_status st = paths != NULL && names != NULL ? write_model(store, m, model, ctx) : st_nomem(0);
 
     if (st == STRATA_OK)
         st = join_rows(store, m, paths, names, parts);

@@ -153,7 +153,7 @@ static strata_status read_body(struct st_extents *e, struct st_digest *d, int fd
     e->rows = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(e->row_count * sizeof(*e->rows) + 1);
     e->sums = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(e->sum_count * sizeof(*e->sums) + 1);
     if (e->rows == NULL || e->sums == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu rows", path, (unsigned long long)e->row_count);
+        return st_nomem(0);
     st = st_extents_read_part(d, fd, e->rows, e->row_count * sizeof(*e->rows), &offset, path);
     if (st == STRATA_OK)
         st = st_extents_read_part(d, fd, e->sums, e->sum_count * sizeof(*e->sums), &offset, path);

@@ -67,7 +67,7 @@ static strata_status read_rows(struct st_extents_merge *m, uint32_t part, const 
 
     own.rows = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(own.row_count * sizeof(*own.rows) + 1);
     if (own.rows == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu rows", p->path, (unsigned long long)own.row_count);
+        return st_nomem(own.row_count * sizeof(*own.rows) + 1);
     st = st_extents_read_part(p->digest, p->fd, own.rows, own.row_count * sizeof(*own.rows), &p->offset, p->path);
     if (st == STRATA_OK)
         st = st_extents_check_rows(&own, p->path);
@@ -107,7 +107,7 @@ static strata_status read_all(struct st_extents_merge *m, const uint64_t space_b
     m->merged.rows = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(rows * sizeof(*m->merged.rows) + 1);
     m->buffer = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(BUFFER_SUMS * sizeof(*m->buffer));
     if (m->items == NULL || m->merged.rows == NULL || m->buffer == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %llu rows of %u files", (unsigned long long)rows, m->part_count);
+        return st_nomem(0);
     for (uint32_t i = 0; i < m->part_count && st == STRATA_OK; i++)
         st = read_rows(m, i, space_bytes);
     if (st != STRATA_OK)
@@ -132,7 +132,7 @@ strata_status st_extents_merge_open(struct st_extents_merge **out, const char *c
         m->parts = calloc(count, sizeof(*m->parts));
     if (m == NULL || m->parts == NULL) {
         free(m);
-        return st_error(STRATA_E_NOMEM, "no memory for the rows of %u files", count);
+        return st_nomem(0);
     }
     for (; m->part_count < count; m->part_count++)
         m->parts[m->part_count] = (struct part){.path = paths[m->part_count], .fd = -1};

@@ -59,7 +59,7 @@ static strata_status lay_out(struct make *k)
     memset(k->m->space_bytes, 0, sizeof(k->m->space_bytes));
     e->rows = st_fault_refuses("make.rows") ? NULL : calloc((size_t)k->m->group_count * ST_PLANE_COUNT + 1, sizeof(*e->rows));
     if (e->rows == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the rows of %u groups", k->m->group_count);
+        return st_nomem(((size_t)k->m->group_count * ST_PLANE_COUNT + 1) * sizeof(*e->rows));
     for (uint32_t i = 0, group = 0; i < k->m->group_count; i++) {
         const struct st_manifest_group *g = &k->m->groups[i];
 
@@ -70,9 +70,9 @@ static strata_status lay_out(struct make *k)
     }
     e->sums = st_fault_refuses("make.sums") ? NULL : calloc(e->sum_count + 1, sizeof(*e->sums));
     if (e->sums == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %llu checksums", (unsigned long long)e->sum_count);
+        return st_nomem((e->sum_count + 1) * sizeof(*e->sums));
     st_stripe_init(&stripe, 1, NULL, UNIT_BYTES);
-    return st_commit_name_files(k->m, &stripe, &(struct st_commit_parts){.all = 1, .count = 1}, k->opts->save);
+    return st_commit_name_files(k->m, &stripe, &(struct st_commit_parts){.all = 1, .count = 1});
 }
 
 /* --- planes --- */
@@ -205,7 +205,7 @@ static strata_status take_memory(struct make *k)
         k->values[i] = st_fault_refuses("make.values") ? NULL : malloc(PART_ELEMS * sizeof(float));
         k->out[i] = malloc(st_moment_bytes(ST_MOMENTS_F32, PART_ELEMS));
         if (k->values[i] == NULL || k->out[i] == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory to convert %u values at a time", PART_ELEMS);
+            return st_nomem(0);
     }
     return STRATA_OK;
 }

@@ -193,7 +193,7 @@ static strata_status write_text(FILE *file, char **text, size_t *bytes, const st
     put_stripe(&w, &m->stripe);
     st_json_put_string(&w, "config", m->config);
     if (fflush(file) != 0)
-        return st_error(STRATA_E_NOMEM, "no memory for a manifest");
+        return st_nomem(0);
     if ((st = digest_of(digest, *text, *bytes)) != STRATA_OK)
         return st;
     st_json_put_string(&w, "checksum", digest);
@@ -208,10 +208,10 @@ strata_status st_manifest_text(char **text, uint64_t *bytes, const struct st_man
     size_t size = 0;
     FILE *file = st_fault_refuses("manifest.stream") ? NULL : open_memstream(&made, &size);
     struct st_manifest again;
-    strata_status st = file == NULL ? st_error(STRATA_E_NOMEM, "no memory for a manifest") : write_text(file, &made, &size, m);
+    strata_status st = file == NULL ? st_nomem(0) : write_text(file, &made, &size, m);
 
     if (file != NULL && fclose(file) != 0 && st == STRATA_OK)
-        st = st_error(STRATA_E_NOMEM, "no memory for a manifest");
+        st = st_nomem(0);
     if (st == STRATA_OK && (st = st_manifest_parse(&again, made, size, "the manifest to be written")) == STRATA_OK)
         st_manifest_fini(&again);
     if (st != STRATA_OK) {
@@ -273,7 +273,7 @@ static strata_status read_root(struct st_manifest *m, const st_json *root, const
         return st_manifest_damaged(name, "stripe", "has an impossible value");
     memcpy(m->version, version, strlen(version) + 1);
     m->config = st_fault("manifest.alloc", 0) < 0 ? NULL : strdup(config);
-    return m->config != NULL ? check(m, name) : st_error(STRATA_E_NOMEM, "%s: no memory for its configuration", name);
+    return m->config != NULL ? check(m, name) : st_nomem(0);
 }
 
 strata_status st_manifest_parse(struct st_manifest *out, const char *text, uint64_t bytes, const char *name)

@@ -495,7 +495,7 @@ static strata_status list_read(struct st_manifest *m, const struct list *list, c
             return st_manifest_damaged(name, list->key, "is too long");
     items = st_fault("manifest.alloc", 0) < 0 ? NULL : calloc(count > 0 ? count : 1, list->item_bytes);
     if (items == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for its %s", name, list->key);
+        return st_nomem((count > 0 ? count : 1) * list->item_bytes);
     memcpy((char *)m + list->at, &items, sizeof(items));
     *list_count(m, list) = count;
     for (const st_json *item = st_json_first(array); item != NULL && st == STRATA_OK; item = st_json_next(item))

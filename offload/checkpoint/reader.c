@@ -94,7 +94,7 @@ static strata_status start(struct st_reader *r, const char *method)
 
     r->memory = st_fault("reader.alloc", 0) < 0 ? NULL : aligned_alloc(ST_MOVER_ALIGN, SLOTS * PIECE_BYTES);
     if (r->memory == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", r->ck->path);
+        return st_nomem(SLOTS * PIECE_BYTES);
     for (uint32_t i = 0; i < SLOTS; i++)
         r->slots[i].buf = r->memory + i * PIECE_BYTES;
     st = start_mover(r, method);
@@ -107,7 +107,7 @@ strata_status st_reader_open(struct st_reader **out, const struct st_checkpoint 
     strata_status st;
 
     if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", ck->path);
+        return st_nomem(sizeof(*r));
     r->ck = ck;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->arrival, NULL);

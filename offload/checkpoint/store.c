@@ -221,7 +221,7 @@ strata_status st_store_open_for(struct st_store **out, const char *dir, const ch
     strata_status st;
 
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory", dir);
+        return st_nomem(sizeof(*s));
     s->kind = own_kind;
     s->kind.key = key;
     s->own = ST_OWNED_DIR_NONE;
@@ -488,7 +488,7 @@ static strata_status judge_all(struct judged **out, const struct st_store *s, co
 
     *out = all;
     if (all == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %u checkpoints", s->dir, list->count);
+        return st_nomem((list->count + 1u) * sizeof(*all));
     for (uint32_t i = 0; i < list->count; i++) {
         char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
 

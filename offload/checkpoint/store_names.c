@@ -44,7 +44,7 @@ static strata_status add_step(struct st_store_list *list, uint32_t *room, uint64
         uint64_t *steps = st_fault("store.alloc", 0) < 0 ? NULL : realloc(list->steps, more * sizeof(*steps));
 
         if (steps == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for a list of %u checkpoints", more);
+            return st_nomem(more * sizeof(*steps));
         list->steps = steps;
         *room = more;
     }

@@ -37,11 +37,11 @@ static uint64_t plane_bytes(const struct st_checkpoint *ck, const struct st_exte
                           elems);
 }
 
-static strata_status alloc(struct spans *spans, const struct st_checkpoint *ck, uint64_t most)
+static strata_status alloc(struct spans *spans, uint64_t most)
 {
     spans->count = 0;
     spans->items = st_fault("verify.alloc", 0) < 0 ? NULL : malloc((most + 1) * sizeof(*spans->items));
-    return spans->items != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: no memory for a list of its rows", ck->path);
+    return spans->items != NULL ? STRATA_OK : st_nomem((most + 1) * sizeof(*spans->items));
 }
 
 static struct st_reader_span whole_row(const struct st_extent_row *row)
@@ -101,7 +101,7 @@ strata_status st_verify(const struct st_checkpoint *ck, st_verify_progress_fn *p
     struct st_reader *r;
     struct spans spans;
     uint64_t tiles;
-    strata_status st = alloc(&spans, ck, ck->extents.row_count);
+    strata_status st = alloc(&spans, ck->extents.row_count);
 
     if (st != STRATA_OK)
         return st;
@@ -159,7 +159,7 @@ static uint64_t list_weights(struct st_reader_span *spans, const struct st_check
 
 static strata_status list_all(struct spans *spans, const struct st_checkpoint *ck)
 {
-    const strata_status st = alloc(spans, ck, list_weights(NULL, ck) + ck->extents.row_count);
+    const strata_status st = alloc(spans, list_weights(NULL, ck) + ck->extents.row_count);
 
     if (st != STRATA_OK)
         return st;

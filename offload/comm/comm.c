@@ -25,7 +25,7 @@ strata_status st_comm_init(struct st_comm *comm, const struct st_comm_ops *ops, 
     if (comm->gather_peers == NULL || comm->gather_parts == NULL) {
         free(comm->gather_peers);
         free(comm->gather_parts);
-        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+        return st_nomem(0);
     }
     pthread_mutex_init(&comm->lock, NULL);
     return STRATA_OK;

@@ -66,7 +66,7 @@ static strata_status differs(struct st_comm *comm, const struct st_comm_fact *fa
     strata_status st;
 
     if (all == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %" PRIu32 " ranks", what, comm->world.ranks);
+        return st_nomem((size_t)comm->world.ranks * VALUE_BYTES);
     value_text(mine, fact);
     if ((st = st_comm_gather(comm, mine, VALUE_BYTES, all, what)) == STRATA_OK) {
         char *theirs = all + (size_t)odd * VALUE_BYTES;
@@ -106,8 +106,7 @@ strata_status st_comm_agree(struct st_comm *comm, const struct st_comm_fact *fac
     if (comm == NULL || (st = same_names(comm, facts, count, what)) != STRATA_OK)
         return comm == NULL ? STRATA_OK : st;
     if ((all = calloc((size_t)comm->world.ranks * count + 1, sizeof(*all))) == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %" PRIu32 " facts of %" PRIu32 " ranks", what, count,
-                        comm->world.ranks);
+        return st_nomem(((size_t)comm->world.ranks * count + 1) * sizeof(*all));
     st = compare(comm, facts, count, all, what);
     free(all);
     return st;

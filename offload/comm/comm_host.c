@@ -304,7 +304,7 @@ static strata_status hand_out(struct host *host)
     strata_status st = STRATA_OK;
 
     if (table == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the table of %" PRIu32 " ranks", ranks);
+        return st_nomem(8 + (size_t)ranks * ST_PLACE_BYTES);
     meeting->places[0] = meeting->self;
     reply.bytes = st_table_put(table, meeting->cookie, meeting->places, ranks);
     for (uint32_t i = 0; i < host->count && st == STRATA_OK; i++)
@@ -359,7 +359,7 @@ strata_status st_meet_host(struct st_meeting *meeting)
     host.guests = calloc(host.count, sizeof(*host.guests));
     host.polls = calloc(host.count + 1, sizeof(*host.polls));
     if (host.guests == NULL || host.polls == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for a meeting of %" PRIu32 " ranks", ranks);
+        st = st_nomem(0);
     for (uint32_t i = 0; host.guests != NULL && i < host.count; i++)
         host.guests[i].fd = -1;
     if (st == STRATA_OK &&

@@ -60,7 +60,7 @@ strata_status st_comm_lane_open(struct st_comm_lane **out, struct st_comm *comm)
     strata_status st;
 
     if (lane == NULL)
-        return st_error(STRATA_E_NOMEM, "comm: no memory for a lane");
+        return st_nomem(sizeof(*lane));
     lane->comm = comm;
     pthread_mutex_init(&lane->lock, NULL);
     pthread_cond_init(&lane->work, NULL);

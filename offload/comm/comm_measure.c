@@ -141,7 +141,7 @@ strata_status st_comm_measure(struct st_links *out, struct st_comm *comm, const 
         out->here += node_of[r] == node_of[0];
     p.memory = st_fault_refuses("comm.links") ? NULL : calloc(2, PROBE_BYTES);
     if (p.memory == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for what ranks send to measure their links");
+        return st_nomem(2 * PROBE_BYTES);
     memset(p.memory, 1, 2 * PROBE_BYTES); /* pages that have not been touched are all one */
     if ((st = measure_pairs(&p, out)) == STRATA_OK &&
         (st = measure_all(&p, PAIR_INSIDE, &out->link_node, &out->latency_node)) == STRATA_OK)

@@ -243,7 +243,7 @@ static strata_status await_table(struct st_meeting *meeting, int fd)
     if (reply.type == ST_REPLY_REFUSED)
         return refused(fd, &reply);
     if ((table = malloc(reply.bytes + 1)) == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a table of ranks");
+        return st_nomem(reply.bytes + 1);
     st = read_table(meeting, fd, &reply, table);
     free(table);
     return st;

@@ -173,8 +173,7 @@ static strata_status allocate(struct comm_mpi *m)
     m->peers = calloc(ranks, sizeof(*m->peers));
     m->done = calloc(ranks * MPI_SLOTS, sizeof(*m->done));
     if (m->memory == NULL || m->peers == NULL || m->done == NULL)
-        return st_error(STRATA_E_NOMEM, "mpi: no memory for messages: %llu bytes for %llu ranks",
-                        (unsigned long long)(ranks * each), (unsigned long long)ranks);
+        return st_nomem((ranks * each));
     for (uint64_t r = 0; r < ranks; r++) {
         unsigned char *at = m->memory + r * each;
 
@@ -243,7 +242,7 @@ strata_status st_comm_mpi_open_over(struct st_comm **out, const struct st_mpi_pl
     strata_status st;
 
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "mpi: no memory for its descriptor");
+        return st_nomem(sizeof(*m));
     m->plugin = plugin;
     pthread_mutex_init(&m->lock, NULL);
     st = start(m, &world);

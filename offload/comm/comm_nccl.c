@@ -318,7 +318,7 @@ static strata_status agree(struct comm_nccl *n, uint32_t device, nccl_id_t *id)
     strata_status st;
 
     if (all == NULL)
-        return st_error(STRATA_E_NOMEM, "nccl: no memory for what %" PRIu32 " ranks say", ranks);
+        return st_nomem(ranks * sizeof(*all));
     st = prepare(n, device, &mine.id);
     if (st != STRATA_OK) {
         mine.ready = 0;
@@ -357,7 +357,7 @@ strata_status st_comm_nccl_open(struct st_comm **out, struct st_comm *host, uint
     strata_status st;
 
     if (n == NULL)
-        return st_error(STRATA_E_NOMEM, "nccl: no memory for its descriptor");
+        return st_nomem(sizeof(*n));
     n->host = host;
     st = agree(n, device, &id);
     if (st == STRATA_OK)

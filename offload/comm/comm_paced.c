@@ -84,7 +84,7 @@ strata_status st_comm_paced_open(struct st_comm **out, struct st_comm *under, co
 
     if (p == NULL || (p->came_ns = calloc(under->world.ranks, sizeof(*p->came_ns))) == NULL) {
         free(p);
-        return st_error(STRATA_E_NOMEM, "comm: no memory for %u ranks", under->world.ranks);
+        return st_nomem(0);
     }
     p->under = under;
     p->pace = *pace;

@@ -437,7 +437,7 @@ static strata_status new_tcp(struct st_tcp **out, const struct st_comm_tcp_opts 
     strata_status st;
 
     if (tcp == NULL)
-        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+        return st_nomem(sizeof(*tcp));
     if ((st = st_comm_init(&tcp->comm, &tcp_ops, &opts->world, opts->deadline_ns)) != STRATA_OK) {
         free(tcp);
         return st;
@@ -453,7 +453,7 @@ static strata_status new_tcp(struct st_tcp **out, const struct st_comm_tcp_opts 
         peer->in_first = (struct st_comm_part){.data = peer->in_header, .bytes = ST_HEADER_BYTES};
     }
     if (tcp->peers == NULL || tcp->polls == NULL)
-        st = st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+        st = st_nomem(0);
     else if ((tcp->wake = st_fault_refuses("comm.wake") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         st = st_error_errno(errno, "comm: no event descriptor");
     if (st == STRATA_OK)
@@ -486,7 +486,7 @@ strata_status st_comm_tcp_open(struct st_comm **out, const struct st_comm_tcp_op
     strata_status st;
 
     if (places == NULL)
-        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", opts->world.ranks);
+        return st_nomem(opts->world.ranks * sizeof(*places));
     if ((st = new_tcp(&tcp, opts)) == STRATA_OK && (st = join_world(tcp, opts, places)) == STRATA_OK)
         *out = &tcp->comm;
     else if (tcp != NULL)

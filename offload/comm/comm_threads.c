@@ -221,7 +221,7 @@ strata_status st_comm_threads_open(struct st_comm **out, uint32_t ranks, uint64_
     strata_status st = STRATA_OK;
 
     if (shared == NULL)
-        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+        return st_nomem(sizeof(*shared) + ranks * sizeof(shared->rank[0]));
     pthread_mutex_init(&shared->lock, NULL);
     st_cond_init(&shared->change);
     shared->ranks = ranks;

@@ -78,7 +78,7 @@ strata_status st_comm_watch_open(struct st_comm_watch **out, struct st_comm *com
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for watching the other ranks");
+        return st_nomem(sizeof(*w));
     w->comm = comm;
     w->end = -1;
     if ((st = start(w, pids)) != STRATA_OK) {

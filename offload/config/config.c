@@ -134,7 +134,7 @@ strata_status st_config_make(struct st_config *config, struct st_config_source *
 
     if (src == NULL) {
         st_json_free(in->root);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
+        return st_nomem(0);
     }
     src->overrides = opts->overrides;
     src->override_count = opts->override_count;
@@ -154,7 +154,7 @@ strata_status st_config_make(struct st_config *config, struct st_config_source *
     st_source_build_rows(src, &resolved);
     if (src->failed) {
         st_config_source_free(src);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
+        return st_nomem(0);
     }
     *source = src;
     if (src->problems.count > 0)
@@ -163,7 +163,7 @@ strata_status st_config_make(struct st_config *config, struct st_config_source *
     return STRATA_OK;
 }
 
-strata_status st_config_unread(struct st_config_source **source, strata_status st, const char *name)
+strata_status st_config_unread(struct st_config_source **source, strata_status st)
 {
     struct st_config_source *src;
 
@@ -171,11 +171,11 @@ strata_status st_config_unread(struct st_config_source **source, strata_status s
         return st;
     src = st_source_create(false);
     if (src == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
+        return st_nomem(0);
     st_source_problem(src, "%s", strata_last_error());
     if (src->failed) {
         st_config_source_free(src);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
+        return st_nomem(0);
     }
     *source = src;
     return st_error(st, "%s", st_config_problem_at(src, 0));
@@ -206,7 +206,7 @@ strata_status st_config_load(struct st_config *config, struct st_config_source *
     *source = NULL;
     if (in.file != NULL)
         st = st_config_parse_file(&in.root, in.file);
-    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st, in.name);
+    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st);
 }
 
 strata_status st_config_load_text(struct st_config *config, struct st_config_source **source, const char *text, size_t bytes,
@@ -216,5 +216,5 @@ strata_status st_config_load_text(struct st_config *config, struct st_config_sou
     const strata_status st = st_hjson_parse(&in.root, text, bytes, name);
 
     *source = NULL;
-    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st, name);
+    return st == STRATA_OK ? st_config_make(config, source, &in, opts) : st_config_unread(source, st);
 }

@@ -183,7 +183,7 @@ strata_status st_config_make(struct st_config *config, struct st_config_source *
 /** The tree of DeepSpeed's file, or of XTuner's of that name.  E_CONFIG: it is neither JSON nor YAML. */
 strata_status st_config_parse_file(st_json **root, const char *path);
 /** A file that cannot be read as one: `st`, whose sentence is the only problem of *source where it is E_CONFIG. */
-strata_status st_config_unread(struct st_config_source **source, strata_status st, const char *name);
+strata_status st_config_unread(struct st_config_source **source, strata_status st);
 
 /**
  * Read, check everything, resolve.

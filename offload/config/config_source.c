@@ -517,7 +517,7 @@ strata_status st_config_refuse(struct st_config_source *src, const char *path, c
         rows[i].verdict = ST_VERDICT_REJECTED;
         rows[i].reason = reason;
     }
-    return src->failed ? st_error(STRATA_E_NOMEM, "no memory to read a config") : STRATA_E_CONFIG;
+    return src->failed ? st_nomem(0) : STRATA_E_CONFIG;
 }
 
 uint32_t st_config_row_count(const struct st_config_source *src)

@@ -309,7 +309,7 @@ strata_status st_device_timed_open(struct st_device **device, struct st_op_times
         return st_error(STRATA_E_NOSYS, "device %s computes by waiting, so there are no ops to time", inner->name);
     t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the times of ops");
+        return st_nomem(sizeof(*t));
     t->inner = *device;
     t->times = times;
     t->op = ST_NO_CLASS;

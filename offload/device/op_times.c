@@ -22,7 +22,7 @@ strata_status st_op_times_create(struct st_op_times **out, const struct st_op_ti
     struct st_op_times *t = calloc(1, sizeof(*t));
 
     if (t == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the times of ops");
+        return st_nomem(sizeof(*t));
     t->opts = *opts;
     for (uint32_t op = 0; op < ST_DEVICE_OP_COUNT; op++) {
         t->first[op] = ST_NO_CLASS;

@@ -44,7 +44,7 @@ static strata_status create_tables(struct st_engine *eng)
         taken = (eng->grad_checksums = calloc(1, t.grad_sums)) != NULL && taken;
     if (!taken || eng->verified == NULL || eng->fresh == NULL || eng->scratch == NULL || eng->block_sums == NULL ||
         eng->io == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+        return st_nomem(0);
     eng->staging = (unsigned char *)eng->scratch + scratch;
     st_engine_begin_volumes(eng);
     return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch, NULL) : STRATA_OK;
@@ -132,7 +132,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     strata_status st;
 
     if (eng == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for engine");
+        return st_nomem(sizeof(*eng));
     pthread_mutex_init(&eng->lock, NULL);
     pthread_cond_init(&eng->wake, NULL);
     eng->program = opts->program;

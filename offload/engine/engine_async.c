@@ -245,7 +245,7 @@ static strata_status find_checks(struct st_engine *eng)
     if (reader == NULL || open == NULL) {
         free(reader);
         free(open);
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+        return st_nomem(0);
     }
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
@@ -283,14 +283,14 @@ strata_status st_engine_async_create(struct st_engine *eng)
     strata_status st;
 
     if (a == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+        return st_nomem(sizeof(*a));
     eng->async = a;
     pthread_cond_init(&a->work, NULL);
     (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), true);
     a->jobs = calloc(1, t.jobs + 1);
     a->check_phases = calloc(1, t.checks + 1);
     if (a->jobs == NULL || a->check_phases == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+        return st_nomem(0);
     if ((st = find_checks(eng)) != STRATA_OK || (st = st_thread_start(&a->host, "strata-host", host_main, eng)) != STRATA_OK)
         return st;
     a->host_runs = true;

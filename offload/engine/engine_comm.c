@@ -446,7 +446,7 @@ static strata_status create_jobs(struct st_engine *eng)
         c->jobs[i].peers = calloc(ranks, sizeof(*c->jobs[i].peers));
         c->jobs[i].parts = malloc(c->part_room * sizeof(*c->jobs[i].parts));
         if (c->jobs[i].peers == NULL || c->jobs[i].parts == NULL)
-            return st_error(STRATA_E_NOMEM, "engine: no memory for its exchanges");
+            return st_nomem(0);
     }
     return STRATA_OK;
 }
@@ -459,7 +459,7 @@ strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engin
     strata_status st;
 
     if ((eng->comm = c) == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its exchanges");
+        return st_nomem(sizeof(*c));
     assert(opts->comm != NULL && opts->device_comm != NULL && opts->comm->world.ranks == program->ranks &&
            opts->comm->world.rank == program->rank);
     c->host = opts->comm;
@@ -468,7 +468,7 @@ strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engin
     c->scalars = malloc((size_t)program->ranks * scalars * sizeof(*c->scalars));
     c->scalars_count = scalars;
     if (c->rows == NULL || c->scalars == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its exchanges");
+        return st_nomem(0);
     find_rows(eng);
     for (uint32_t r = 0; r < program->ranks; r++)
         list_scalars(eng, &c->scalars[r * scalars], r);

@@ -28,7 +28,7 @@ strata_status st_engine_ranks_create(struct st_engine *eng, const struct st_engi
     eng->peers.peers = calloc(ranks, sizeof(*eng->peers.peers));
     eng->peers.parts = calloc(ranks * ST_GROUPS_MAX, sizeof(*eng->peers.parts));
     if (eng->answers == NULL || eng->peers.peers == NULL || eng->peers.parts == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+        return st_nomem(0);
     return STRATA_OK;
 }
 

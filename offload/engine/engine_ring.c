@@ -23,7 +23,7 @@ strata_status st_ring_bounce(struct st_ring *ring, struct st_engine *eng)
     if (eng->bounce == NULL) {
         eng->bounce = st_fault_refuses("engine.bounce") ? NULL : aligned_alloc(ST_EXTENT_ALIGN, bytes);
         if (eng->bounce == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for %zu bytes on their way to or from a checkpoint", bytes);
+            return st_nomem(bytes);
         if (eng->device->ops->pin != NULL)
             st = eng->device->ops->pin(eng->device, eng->bounce, bytes, NULL);
     }

@@ -247,8 +247,7 @@ static strata_status list_extents(const struct st_engine *eng, struct st_extents
 
     if (e.rows == NULL || e.sums == NULL) {
         st_extents_fini(&e);
-        return st_error(STRATA_E_NOMEM, "no memory for the %u rows of a checkpoint's extents",
-                        program->chunk_count * ST_PLANE_COUNT);
+        return st_nomem(0);
     }
     for (uint32_t p = 0; p < program->workload.page_count; p++)
         for (uint32_t group = 0; group < program->workload.pages[p].group_count; group++)

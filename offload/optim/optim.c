@@ -145,7 +145,7 @@ static strata_status start_workers(struct strata_optim *opt, uint32_t threads)
         return st;
     bytes = st_workers_count(opt->workers) * ST_NORM_BLOCK * sizeof(float);
     opt->widened = st_fault("optim.scratch", 0) < 0 ? NULL : aligned_alloc(64, bytes);
-    return opt->widened != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "optimizer: no memory for %zu bytes of scratch", bytes);
+    return opt->widened != NULL ? STRATA_OK : st_nomem(bytes);
 }
 
 strata_status strata_optim_create(struct strata_optim **out, const struct strata_optim_config *config)
@@ -157,7 +157,7 @@ strata_status strata_optim_create(struct strata_optim **out, const struct strata
         return st_error_missing(__func__, out == NULL ? "opt" : "config");
     opt = st_fault("optim.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*opt));
     if (opt == NULL)
-        return st_error(STRATA_E_NOMEM, "optimizer: no memory for %zu bytes", sizeof(*opt));
+        return st_nomem(sizeof(*opt));
     opt->pid = getpid();
     if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
         goto fail;

@@ -250,6 +250,6 @@ strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
     st_emit_order(&e);
     emit_cycle(&e);
     if (e.no_memory)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
+        return st_nomem(0);
     return st_program_wait(&plan->program, &plan->scratch);
 }

@@ -114,7 +114,7 @@ static strata_status make_shards(struct st_plan *plan)
     program->shards = calloc(program->workload.page_count, sizeof(*program->shards));
     program->norm_first = calloc((size_t)program->workload.page_count + 1, sizeof(*program->norm_first));
     if (program->shards == NULL || program->norm_first == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory");
+        return st_nomem(0);
     for (uint32_t p = 0; p < program->workload.page_count; p++) {
         st_shard_make(&program->shards[p], &program->workload, p, st_program_cuts(program));
         program->norm_first[p + 1] = program->norm_first[p] + count_norms(program, p);
@@ -134,7 +134,7 @@ static strata_status cut_chunks(struct st_plan *plan)
     plan->program.pages = calloc(w->page_count, sizeof(*plan->program.pages));
     plan->program.chunks = calloc((size_t)count + 1, sizeof(*plan->program.chunks));
     if (plan->program.pages == NULL || plan->program.chunks == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", count);
+        return st_nomem(0);
     for (uint32_t p = 0; p < w->page_count; p++) {
         plan->program.pages[p].chunk_first = plan->program.chunk_count;
         for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
@@ -520,7 +520,7 @@ strata_status st_plan_create(struct st_plan **out, const struct st_workload *wor
     strata_status st;
 
     if (plan == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory");
+        return st_nomem(sizeof(*plan));
     plan->capacity = *capacity;
     plan->policy = plan->asked = *policy;
     plan->policy.rank = 0;

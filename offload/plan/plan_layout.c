@@ -455,7 +455,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     lay_small(&k);
     sum_nvme(&k);
     if (k.no_memory)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for its tables");
+        return st_nomem(0);
     return STRATA_OK;
 }
 

@@ -43,7 +43,7 @@ strata_status st_search_push(struct st_search *s, const struct st_node *n)
 
         s->nodes = nodes != NULL ? nodes : s->nodes;
         if (nodes == NULL || (places = realloc(s->places, 2 * (size_t)room * sizeof(*places))) == NULL)
-            return st_error(STRATA_E_NOMEM, "plan: no memory for %u candidates", room);
+            return st_nomem(0);
         s->places = places;
         s->room = room;
         forget_places(s);

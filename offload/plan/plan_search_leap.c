@@ -24,7 +24,7 @@ static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
         struct st_node *grown = realloc(pairs->nodes, room * sizeof(*grown));
 
         if (grown == NULL)
-            return st_error(STRATA_E_NOMEM, "plan: no memory for %u pairs of settings", room);
+            return st_nomem(room * sizeof(*grown));
         pairs->nodes = grown;
         pairs->room = room;
     }

@@ -124,7 +124,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
 
     plan->sums = sums;
     if (sums == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory");
+        return st_nomem(sizeof(*sums));
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
@@ -135,7 +135,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
         sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL || sums->exchanged == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->program.chunk_count);
+        return st_nomem(0);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
 

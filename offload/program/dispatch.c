@@ -36,7 +36,7 @@ strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *p
 
     if (memory == NULL) {
         *d = (struct st_dispatch){0};
-        return st_error(STRATA_E_NOMEM, "no memory for the lanes of %u ops", program->op_count);
+        return st_nomem(st_dispatch_bytes(program->op_count) + 1);
     }
     st_dispatch_place(d, program, queues, memory);
     return STRATA_OK;

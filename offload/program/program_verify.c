@@ -41,7 +41,7 @@ static strata_status verify_buffers(const struct st_program *program)
     strata_status st = STRATA_OK;
 
     if (sorted == NULL)
-        return st_error(STRATA_E_NOMEM, "verify: no memory");
+        return st_nomem((program->buffer_count + 1) * sizeof(*sorted));
     for (uint32_t i = 0; i < program->buffer_count; i++)
         sorted[i] = &program->buffers[i];
     qsort(sorted, program->buffer_count, sizeof(*sorted), by_place);
@@ -114,7 +114,7 @@ static strata_status verify_extents(const struct st_program *program)
     strata_status st = STRATA_OK;
 
     if (taken == NULL)
-        return st_error(STRATA_E_NOMEM, "verify: no memory");
+        return st_nomem(((size_t)program->buffer_count + 1) * sizeof(*taken));
     if (program->needed[STRATA_TIER_NVME] != st_spaces_bytes(program->space_bytes, program->sets))
         st = st_error(STRATA_E_INTERNAL, "verify: the spaces and %u sets are not what NVMe needs", program->sets);
     for (uint32_t p = 0; p < program->workload.page_count && st == STRATA_OK; p++)
@@ -575,7 +575,7 @@ static strata_status verify_content(const struct st_program *program)
     for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++) {
         r.current[c] = calloc(things[c] + 1, sizeof(uint32_t));
         if (r.current[c] == NULL || r.held == NULL)
-            st = st_error(STRATA_E_NOMEM, "verify: no memory");
+            st = st_nomem(0);
     }
     if (st == STRATA_OK)
         replay_start(&r);

@@ -123,7 +123,7 @@ static bool take_memory(struct order *o)
 strata_status st_verify_order(const struct st_program *program)
 {
     struct order o = {.program = program};
-    strata_status st = take_memory(&o) ? STRATA_OK : st_error(STRATA_E_NOMEM, "verify: no memory");
+    strata_status st = take_memory(&o) ? STRATA_OK : st_nomem(0);
 
     for (uint32_t b = 0; b < program->buffer_count && st == STRATA_OK; b++)
         o.last[b] = (struct last_use){.writer = NONE, .reader = NONE};

@@ -114,7 +114,7 @@ strata_status st_verify_sums(const struct st_program *program)
     strata_status st = STRATA_OK;
 
     if (s.runs == NULL)
-        return st_error(STRATA_E_NOMEM, "verify: no memory");
+        return st_nomem(((size_t)program->buffer_count + 1) * sizeof(*s.runs));
     for (size_t cycle = 0; cycle < 2; cycle++)
         for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
             if ((program->ops[i].phases & (cycle == 0 ? ST_PHASE_PROLOGUE : ST_PHASE_BODY)) != 0)

@@ -247,7 +247,7 @@ strata_status st_verify_work(const struct st_program *program)
         if (place_count(program, works[i].each) > most)
             most = place_count(program, works[i].each);
     if ((marks = malloc((most + 1) * sizeof(*marks))) == NULL)
-        return st_error(STRATA_E_NOMEM, "verify: no memory");
+        return st_nomem((most + 1) * sizeof(*marks));
     for (size_t i = 0; i < WORK_COUNT; i++)
         for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]) && st == STRATA_OK; cycle++)
             st = verify_cycle(program, &works[i], cycle, marks);

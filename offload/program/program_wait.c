@@ -142,5 +142,5 @@ strata_status st_program_wait(struct st_program *program, struct st_scratch *scr
         ok = add_waits(&k, i);
         touch(&k, i);
     }
-    return ok ? STRATA_OK : st_error(STRATA_E_NOMEM, "plan: no memory for the program");
+    return ok ? STRATA_OK : st_nomem(0);
 }

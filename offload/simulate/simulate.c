@@ -221,7 +221,7 @@ static strata_status create(struct st_clock *s, struct st_scratch *scratch)
 
     s->cost = st_scratch_take(scratch, count * (3 * sizeof(double) + 6 * sizeof(uint32_t)) + st_dispatch_bytes(count));
     if (s->cost == NULL)
-        return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
+        return st_nomem(0);
     s->after = s->cost + count;
     memset(s->after, 0, count * sizeof(*s->after));
     s->seen = s->after + count;

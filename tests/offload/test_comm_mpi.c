@@ -204,7 +204,7 @@ static void every_refusal_at_the_start_is_told(void **state)
         strata_status st;
     } rows[] = {
         {"mpi.open", "mpi: MPI does not start", STRATA_E_IO},
-        {"mpi.memory", "mpi: no memory for messages", STRATA_E_NOMEM},
+        {"mpi.memory", "no memory", STRATA_E_NOMEM},
         {"mpi.receive", "mpi: MPI fails (during the start)", STRATA_E_IO},
     };
 

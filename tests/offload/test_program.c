@@ -596,7 +596,7 @@ static void a_program_without_memory_is_refused_once(void **state)
         fault_walk_end(&walk, st);
         if (walk.fired) {
             assert_int_equal(st, STRATA_E_NOMEM);
-            assert_string_equal(strata_last_error(), "plan: no memory for the program");
+            assert_non_null(strstr(strata_last_error(), "no memory"));
             continue;
         }
         assert_int_equal(again->program.op_count, ops);

@@ -116,7 +116,7 @@ static strata_status load(struct st_token_meta *m, uint64_t file_bytes)
     m->starts = st_fault("token_meta.alloc", 0) < 0 ? NULL : calloc(m->documents + 1, sizeof(*m->starts));
     if (part == NULL || m->starts == NULL) {
         free(part);
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu documents", m->path, (unsigned long long)m->documents);
+        return st_nomem(0);
     }
     m->starts[m->documents] = m->tokens;
     st = st_digest_create(&digest);
@@ -141,7 +141,7 @@ static strata_status open_header(struct st_token_meta **out, const char *path, u
     *out = NULL;
     if (m == NULL || asprintf(&m->path, "%s%s", path, ST_TOKEN_META_SUFFIX) < 0) {
         free(m);
-        return st_error(STRATA_E_NOMEM, "no memory for %s%s", path, ST_TOKEN_META_SUFFIX);
+        return st_nomem(0);
     }
     m->fd = -1;
     if ((st_fault_refuses("token_meta.access") || access(m->path, F_OK) != 0) && errno == ENOENT) {

@@ -83,7 +83,7 @@ strata_status st_pack_documents(struct st_packing *out, const uint64_t *starts, 
     if (b == NULL || p.order == NULL || p.firsts == NULL) {
         free(b);
         st_packing_free(&p);
-        return st_error(STRATA_E_NOMEM, "no memory to pack %llu documents", (unsigned long long)count);
+        return st_nomem(0);
     }
     for (uint64_t first = 0; first < count; first += ST_PACK_BLOCK) {
         b->count = count - first < ST_PACK_BLOCK ? (uint32_t)(count - first) : ST_PACK_BLOCK;

@@ -58,7 +58,7 @@ static strata_status keep_documents(const struct st_token_set *s, struct part *p
 
     p->documents = st_fault("token_set.alloc", 0) < 0 ? NULL : malloc((m->documents + 1) * sizeof(*p->documents));
     if (p->documents == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu documents", name, (unsigned long long)m->documents);
+        return st_nomem((m->documents + 1) * sizeof(*p->documents));
     for (uint64_t i = 0; i < m->documents && st == STRATA_OK; i++) {
         const uint64_t length = m->starts[i + 1] - m->starts[i], seen = length < s->seq ? length : s->seq;
         bool any;
@@ -151,12 +151,12 @@ static strata_status open_set(struct st_token_set **out, const char *const *path
         return st_error(STRATA_E_INVAL, "%u token files: at most %u are read: make fewer of them", count, ST_TOKEN_SET_FILES_MAX);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for token files");
+        return st_nomem(sizeof(*s));
     s->seq = seq;
     s->vocab = vocab;
     s->parts = calloc(count, sizeof(*s->parts));
     if (s->parts == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for %u token files", count);
+        st = st_nomem(0);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = add_file(s, paths[i], names[i]);
     if (st != STRATA_OK) {

@@ -34,11 +34,6 @@ struct st_token_writer {
     unsigned char block[BLOCK_BYTES];
 };
 
-static strata_status no_memory(const char *path)
-{
-    return st_error(STRATA_E_NOMEM, "%s: no memory to write tokens", path);
-}
-
 strata_status st_token_writer_check_apart(const char *path, const char *input)
 {
     char name[ST_PATH_MAX];
@@ -73,7 +68,7 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
     strata_status st;
 
     if (w == NULL)
-        return no_memory(path);
+        return st_nomem(sizeof(*w));
     w->opts = *opts;
     w->width = opts->vocab > 65536 ? 4 : 2;
     st = st_digest_create(&w->digest);
@@ -101,7 +96,7 @@ static strata_status make_room(struct st_token_writer *w, uint64_t tokens)
         uint64_t *grown = st_fault("token_writer.alloc", 0) < 0 ? NULL : realloc(w->starts, room * sizeof(*grown));
 
         if (grown == NULL)
-            return no_memory(w->bin.path);
+            return st_nomem(room * sizeof(*grown));
         w->starts = grown;
         w->starts_room = room;
     }
@@ -110,7 +105,7 @@ static strata_status make_room(struct st_token_writer *w, uint64_t tokens)
         unsigned char *grown = st_fault("token_writer.alloc", 0) < 0 ? NULL : realloc(w->mask, room);
 
         if (grown == NULL)
-            return no_memory(w->bin.path);
+            return st_nomem(room);
         memset(grown + w->mask_room, 0, room - w->mask_room);
         w->mask = grown;
         w->mask_room = room;

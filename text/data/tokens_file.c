@@ -187,7 +187,7 @@ static strata_status scan(const struct st_token_file *f, struct st_digest *diges
 {
     const uint64_t step = SCAN_BYTES / f->header.token_bytes;
     void *buf = malloc(SCAN_BYTES);
-    strata_status st = buf != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read %s", f->name);
+    strata_status st = buf != NULL ? STRATA_OK : st_nomem(SCAN_BYTES);
 
     for (uint64_t at = 0; at < f->header.count && st == STRATA_OK; at += step) {
         const uint64_t count = f->header.count - at < step ? f->header.count - at : step;
@@ -245,7 +245,7 @@ strata_status st_token_file_open_as(struct st_token_file **out, const char *path
     strata_status st;
 
     if (f == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %s", name);
+        return st_nomem(sizeof(*f));
     f->fd = -1;
     snprintf(f->name, sizeof(f->name), "%s", name);
     if ((st = st_path_copy(f->path, path)) == STRATA_OK &&

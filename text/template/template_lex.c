@@ -33,7 +33,7 @@ static struct st_tok *push(struct lex *x, enum st_token_kind kind, const char *t
 
         if (grown == NULL) {
             if (p->status == STRATA_OK)
-                p->status = st_error(STRATA_E_NOMEM, "%s: no memory for the template", p->t->name);
+                p->status = st_nomem(capacity * sizeof(*grown));
             return NULL;
         }
         p->toks = grown;

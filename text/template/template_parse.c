@@ -78,7 +78,7 @@ void *st_parse_get(struct st_parse *p, size_t bytes)
     void *got = p->status == STRATA_OK ? st_arena_get(&p->t->arena, bytes) : NULL;
 
     if (got == NULL && p->status == STRATA_OK)
-        p->status = st_error(STRATA_E_NOMEM, "%s: no memory for the template", p->t->name);
+        p->status = st_nomem(0);
     return got;
 }
 
@@ -405,7 +405,7 @@ static strata_status normalise(struct st_parse *p, const char *text, size_t byte
     char *out = st_arena_get(&p->t->arena, bytes + 1);
 
     if (out == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for the template", p->t->name);
+        return st_nomem(0);
     p->text = out;
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n')
@@ -459,7 +459,7 @@ strata_status st_template_open(struct st_template **out, const char *text, size_
     t = st_fault("template.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*t));
     if (t == NULL || (t->name = st_fault("template.alloc", 0) < 0 ? NULL : strdup(name)) == NULL) {
         free(t);
-        return st_error(STRATA_E_NOMEM, "%s: no memory for the template", name);
+        return st_nomem(0);
     }
     t->arena.limit = PARSE_BYTES;
     st = parse(t, text, bytes);

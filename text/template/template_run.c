@@ -58,7 +58,7 @@ void *st_render_get(struct st_render *r, size_t bytes)
         if (bytes > MEMORY_MAX - r->arena.used)
             st_render_fail(r, STRATA_E_INPUT, "the template needs more than %zu MiB", MEMORY_MAX >> 20);
         else
-            r->status = st_error(STRATA_E_NOMEM, "%s: no memory to render a conversation", r->t->name);
+            r->status = st_nomem(0);
     }
     return got;
 }
@@ -443,7 +443,7 @@ static strata_status keep(struct st_rendered *out, const struct st_render *r, co
     kept.origins = st_fault("template.alloc", 0) < 0 ? NULL : malloc((text->bytes + 1) * sizeof(*kept.origins));
     if (kept.text == NULL || kept.origins == NULL) {
         st_rendered_free(&kept);
-        return st_error(STRATA_E_NOMEM, "%s: no memory for a rendered conversation", r->t->name);
+        return st_nomem(0);
     }
     if (text->bytes > 0) {
         memcpy(kept.text, text->text, text->bytes);

@@ -38,7 +38,7 @@ strata_status st_bpe_add_merge(struct st_bpe *bpe, const struct st_place *at, ui
                               merge.left == ST_TOKEN_NONE ? left : right);
     both = st_tokenizer_alloc(bytes + 1, 1);
     if (both == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     memcpy(both, left, left_bytes);
     memcpy(both + left_bytes, right, right_bytes);
     merge.id = st_vocab_find(&bpe->vocab, both, bytes);
@@ -369,7 +369,7 @@ strata_status st_bpe_word(const struct st_bpe *bpe, struct st_bpe_work *work, co
 {
     *count = 0;
     if (!st_tokenizer_grow(&work->symbols, &work->symbol_capacity, bytes, sizeof(work->symbols[0])))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     if (bpe->ignore_merges && bpe->pairs.bits == NULL) { /* with pairs a word may be a part: encode_words.c looks at the whole */
         const uint32_t whole = st_vocab_find(bpe->byte_level ? &bpe->raw : &bpe->vocab, word, bytes);
 
@@ -388,7 +388,7 @@ strata_status st_bpe_word(const struct st_bpe *bpe, struct st_bpe_work *work, co
     }
     /* Each symbol is offered at most once at first, and each merge, which removes a symbol, offers at most two pairs. */
     if (!st_tokenizer_grow(&work->heap, &work->heap_capacity, 3 * *count, sizeof(work->heap[0])))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     *count = merge_heaped(bpe, work, *count);
     return STRATA_OK;
 }

@@ -116,7 +116,7 @@ static strata_status add_normalized(struct st_tokenizer *t, struct st_encoder *e
         return st;
     note_text(&t->cut, added, v.text, v.bytes);
     if (!st_trie_add(&t->normal_trie, v.text, v.bytes, index + 1))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     return STRATA_OK;
 }
 
@@ -128,13 +128,13 @@ strata_status st_cut_prepare(struct st_tokenizer *t)
     if (st != STRATA_OK)
         return st;
     if (!st_pairs_create(&t->cut.tokens))
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     for (uint32_t i = 0; i < t->added_count && st == STRATA_OK; i++) {
         const struct st_added *added = &t->added[i];
 
         note_text(&t->cut, added, added->text, added->bytes);
         if (!added->normalized && !st_trie_add(&t->trie, added->text, added->bytes, i + 1))
-            st = st_tokenizer_no_memory();
+            st = st_nomem(0);
         else if (added->normalized)
             st = add_normalized(t, e, i);
     }

@@ -279,7 +279,7 @@ strata_status st_decoder_create(struct st_decoder **out, const struct st_tokeniz
     struct st_decoder *d = st_tokenizer_alloc(1, sizeof(*d));
 
     if (d == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     d->t = t;
     d->skip_special = skip_special;
     *out = d;
@@ -306,9 +306,9 @@ strata_status st_decoder_push(struct st_decoder *d, uint32_t id, struct st_decod
         return STRATA_OK;
     d->out = out;
     if (!d->t->has_decoder && d->any && !put(out, " ", 1))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     d->any = true;
-    return run(d, 0, text, bytes, true) ? STRATA_OK : st_tokenizer_no_memory();
+    return run(d, 0, text, bytes, true) ? STRATA_OK : st_nomem(0);
 }
 
 strata_status st_decoder_finish(struct st_decoder *d, struct st_decoded *out)
@@ -326,7 +326,7 @@ strata_status st_decoder_finish(struct st_decoder *d, struct st_decoded *out)
         d->steps[i].tokens = 0;
     }
     d->any = false;
-    return good ? STRATA_OK : st_tokenizer_no_memory();
+    return good ? STRATA_OK : st_nomem(0);
 }
 
 strata_status st_decode(const struct st_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,

@@ -27,12 +27,12 @@ strata_status st_encoder_create(struct st_encoder **out, const struct st_tokeniz
     struct st_encoder *e = st_tokenizer_alloc(1, sizeof(*e));
 
     if (e == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     e->t = t;
     e->words = st_tokenizer_alloc(ST_WORDS, sizeof(e->words[0]));
     if (e->words == NULL) {
         st_encoder_destroy(e);
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     }
     *out = e;
     return STRATA_OK;
@@ -276,12 +276,12 @@ strata_status st_encode_feed(struct st_encoder *e, const char *text, size_t byte
     strata_status st = start(e, out);
 
     if (st == STRATA_OK && !hold_pending(e, &text, &bytes, false))
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     while (bytes > 0 && st == STRATA_OK) {
         const size_t part = bytes < WINDOW_BYTES ? bytes : WINDOW_BYTES;
 
         if (!hold_checked(e, text, part, false, &used))
-            return st_tokenizer_no_memory();
+            return st_nomem(0);
         if (used < part && part == bytes) { /* part of a character: 1 to 3 bytes */
             memcpy(e->pending, text + used, part - used);
             e->pending_bytes = part - used;
@@ -301,7 +301,7 @@ strata_status st_encode_finish(struct st_encoder *e, struct st_encoding *out)
     strata_status st = start(e, out);
 
     if (st == STRATA_OK && !hold_pending(e, &none, &no_bytes, true))
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     if (st == STRATA_OK)
         st = encode_held(e, e->held_bytes, out);
     if (st == STRATA_OK)

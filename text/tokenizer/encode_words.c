@@ -18,7 +18,7 @@ static strata_status make_room(struct st_encoding *out)
     if (!st_tokenizer_grow(&out->begins, &begins, out->count + 1, sizeof(out->begins[0])) ||
         !st_tokenizer_grow(&out->ends, &ends, out->count + 1, sizeof(out->ends[0])) ||
         !st_tokenizer_grow(&out->ids, &capacity, out->count + 1, sizeof(out->ids[0])))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     out->capacity = capacity; /* all three grow alike */
     return STRATA_OK;
 }

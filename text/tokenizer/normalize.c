@@ -121,7 +121,7 @@ static strata_status normal_failure(const struct st_encoder *e, const struct st_
     if (e->failure != STRATA_OK)
         return e->failure;
     if (!to->over)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     return st_error(STRATA_E_INPUT, "%s: the normalizer makes more than %zu bytes of a text, which is over %u times as many",
                     st_tokenizer_path(e->t), limit, GROWTH_MAX);
 }

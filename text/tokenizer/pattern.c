@@ -1,4 +1,5 @@
 /* text/tokenizer/pattern.c - patterns: a text, a regular expression that scan.c knows, or another one. */
+#include "core/base/error.h"
 #include "text/tokenizer/encode_internal.h"
 #include "text/tokenizer/regex_internal.h"
 
@@ -43,7 +44,7 @@ void st_matcher_begin(struct st_matcher *m, const struct st_pattern *pattern, st
         e->regex_run = st_regex_run_create();
     m->run = e->regex_run;
     if (m->run == NULL)
-        m->status = st_tokenizer_no_memory();
+        m->status = st_nomem(0);
 }
 
 /* An empty match right behind the last one does not count, as in the reference. */

@@ -323,14 +323,14 @@ static strata_status compile(struct st_regex **out, const char *pattern, const s
 
     regex = st_tokenizer_alloc(1, sizeof(*regex));
     if (regex == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     regex->code = st_fault("tokenizer.regex", 0) < 0 ? NULL
                                                      : pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
                                                                      PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &code, &offset, NULL);
     if (regex->code == NULL) {
         free(regex);
         if (code == 0)
-            return st_tokenizer_no_memory();
+            return st_nomem(0);
         pcre2_get_error_message(code, why, sizeof(why));
         return st_place_fault(at, "Regex", "%s", (const char *)why);
     }
@@ -349,7 +349,7 @@ strata_status st_regex_create(struct st_regex **out, const char *pattern, const 
     if (rewrite(&w))
         st = compile(out, w.text, at);
     else if (w.no_memory)
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     else
         st = st_place_fault(at, "Regex", "not supported: %s", w.refused);
     free(w.text);

@@ -91,7 +91,7 @@ static strata_status cut_by_pattern(struct st_encoder *e, const struct st_pre *p
     if (done < text.bytes)
         put_stretch(&c, piece.begin + done, piece.end, part->invert);
     close_open(&c);
-    return c.good ? STRATA_OK : st_tokenizer_no_memory();
+    return c.good ? STRATA_OK : st_nomem(0);
 }
 
 /* Digits, and Metaspace's own character. */
@@ -119,7 +119,7 @@ static strata_status cut_by_character(const struct st_encoder *e, const struct s
     if (done < piece.end)
         put_stretch(&c, done, piece.end, false);
     close_open(&c);
-    return c.good ? STRATA_OK : st_tokenizer_no_memory();
+    return c.good ? STRATA_OK : st_nomem(0);
 }
 
 /* The text that a part puts in front of a piece; 0 bytes: none. */
@@ -173,7 +173,7 @@ static strata_status rewrite(const struct st_encoder *e, const struct st_pre *pa
         const size_t front_bytes = i == 0 && continues ? 0 : text_in_front(e, part, v, *piece, &front);
 
         if ((front_bytes > 0 && !st_rewrite_put(to, front, front_bytes, from, from)) || !put_piece_text(part, v, *piece, to))
-            return st_tokenizer_no_memory();
+            return st_nomem(0);
         *piece = (struct st_piece){(uint32_t)begin, (uint32_t)to->bytes};
     }
     *v = st_rewrite_view(to);
@@ -189,7 +189,7 @@ strata_status st_split_words(struct st_encoder *e, struct st_view *v, unsigned w
     pieces->count = 0;
     *list = 0;
     if (!st_pieces_put(pieces, 0, v->bytes))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     for (uint32_t i = 0; i < e->t->pre_count; i++) {
         const struct st_pre *part = &e->t->pres[i];
         struct st_pieces *cut = &e->pieces[*list ^ 1];

@@ -86,7 +86,7 @@ static strata_status index_added(struct st_tokenizer *t)
     t->vocab = t->bpe.vocab.limit > t->added_end ? t->bpe.vocab.limit : t->added_end;
     t->added_of_id = st_tokenizer_alloc(t->vocab, sizeof(t->added_of_id[0]));
     if (t->added_of_id == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     for (size_t i = 0; i < t->added_count; i++)
         t->added_of_id[t->added[i].id] = (uint32_t)i + 1;
     return STRATA_OK;
@@ -121,7 +121,7 @@ static strata_status prepare(struct st_tokenizer *t)
 
     t->unicode = st_unicode_create();
     if (t->unicode == NULL || !st_bpe_prepare(&t->bpe))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     if ((st = check_fallback(t)) != STRATA_OK)
         return st;
     if ((st = index_added(t)) != STRATA_OK || (st = st_cut_prepare(t)) != STRATA_OK || (st = check_template(t)) != STRATA_OK)
@@ -204,10 +204,10 @@ strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)
     strata_status st;
 
     if (t == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     st = find_file(file, &kind, path);
     if (st == STRATA_OK && (t->path = strdup(file)) == NULL)
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     if (st == STRATA_OK)
         st = kind->read(t, t->path);
     if (st == STRATA_OK)

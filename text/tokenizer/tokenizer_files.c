@@ -66,7 +66,7 @@ static strata_status read_merges(struct st_tokenizer *t, const char *path)
     if (strlen(text) != bytes || !st_text_is_utf8(text))
         st = st_place_fault(&at, NULL, "is not UTF-8");
     else if (!st_merges_reserve(&t->bpe.merges, (size_t)lines + 1))
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     for (const char *line = text, *end; st == STRATA_OK && *line != '\0'; line = end + (*end == '\n')) {
         end = strchrnul(line, '\n');
         if (end > line && strncmp(line, "#version", 8) != 0)

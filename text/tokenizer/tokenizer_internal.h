@@ -24,7 +24,6 @@
 void *st_tokenizer_alloc(size_t count, size_t bytes_each); /* zeroed */
 /** Room for `count` items of an array whose capacity is in *capacity; false: no memory, nothing changed. */
 bool st_tokenizer_grow(void *array, size_t *capacity, size_t count, size_t bytes_each);
-strata_status st_tokenizer_no_memory(void);
 
 /* Texts by id and ids by text. */
 struct st_vocab {

@@ -25,7 +25,7 @@ strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *
     case ST_VOCAB_TEXT_TWICE:
         return st_place_fault(at, key, "the token \"%.*s\" is there twice", shown, text);
     default:
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     }
 }
 
@@ -127,7 +127,7 @@ static strata_status read_merges(struct st_tokenizer *t, const struct st_place *
     for (const st_json *node = first; node != NULL; node = st_json_next(node))
         count++;
     if (st == STRATA_OK && !st_merges_reserve(&t->bpe.merges, count))
-        st = st_tokenizer_no_memory();
+        st = st_nomem(0);
     if (st == STRATA_OK)
         st = read_some(t, model, first, &rank);
     while (st == STRATA_OK && (st = st_json_next_part(&tree, large)) == STRATA_OK && tree != NULL) {
@@ -213,7 +213,7 @@ strata_status st_tokenizer_put_added(struct st_tokenizer *t, const struct st_pla
         return st;
     if (!st_tokenizer_grow(&t->added, &t->added_capacity, t->added_count + 1, sizeof(t->added[0])) ||
         (copy = st_tokenizer_alloc(token->bytes + 1, 1)) == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     memcpy(copy, text, token->bytes);
     put = &t->added[t->added_count++];
     *put = *token;

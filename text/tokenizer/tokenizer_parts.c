@@ -47,7 +47,7 @@ static strata_status read_character(char **out, size_t *bytes, const struct st_p
         return st_place_fault(at, key, "must be one character");
     *bytes = length;
     *out = copy_text(text);
-    return *out == NULL ? st_tokenizer_no_memory() : STRATA_OK;
+    return *out == NULL ? st_nomem(0) : STRATA_OK;
 }
 
 /* "pattern": {"String": "..."} or {"Regex": "..."}. */
@@ -70,7 +70,7 @@ static strata_status read_pattern(struct st_pattern *out, const struct st_place 
     if (regex != NULL && !may_be_regex)
         return st_place_fault(&pattern, "Regex", "not supported here");
     if ((out->text = copy_text(text != NULL ? text : regex)) == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     out->bytes = strlen(out->text);
     return regex != NULL ? st_pattern_prepare(out, &pattern) : STRATA_OK;
 }
@@ -84,7 +84,7 @@ static strata_status read_content(char **out, size_t *bytes, const struct st_pla
         return st;
     *bytes = strlen(text);
     *out = copy_text(text);
-    return *out == NULL ? st_tokenizer_no_memory() : STRATA_OK;
+    return *out == NULL ? st_nomem(0) : STRATA_OK;
 }
 
 static strata_status read_scheme(enum st_scheme *out, const struct st_place *at)

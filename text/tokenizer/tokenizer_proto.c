@@ -117,7 +117,7 @@ static strata_status add_piece(struct st_tokenizer *t, struct model *m, const st
     if (id >= ST_TOKENIZER_VOCAB_MAX)
         return st_place_fault(&at, NULL, "more than %u pieces", ST_TOKENIZER_VOCAB_MAX);
     if (!st_tokenizer_grow(&m->pieces, &m->capacity, m->count + 1, sizeof(m->pieces[0])))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     m->pieces[m->count++] = *piece;
     return st_tokenizer_add_token(&t->bpe.vocab, &at, NULL, (const char *)text->at, bytes, id);
 }
@@ -232,7 +232,7 @@ static strata_status rank_pieces(struct model *m)
     uint32_t *order = st_tokenizer_alloc(m->count, sizeof(order[0])), rank = 0;
 
     if (order == NULL)
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     for (uint32_t i = 0; i < m->count; i++)
         order[i] = i;
     qsort_r(order, m->count, sizeof(order[0]), by_score, m);
@@ -290,7 +290,7 @@ static strata_status add_merges(struct st_tokenizer *t, struct model *m)
     if ((st = rank_pieces(m)) != STRATA_OK || (st = split_pieces(t, m, false, &count)) != STRATA_OK)
         return st;
     if (!st_merges_reserve(&t->bpe.merges, count))
-        return st_tokenizer_no_memory();
+        return st_nomem(0);
     return split_pieces(t, m, true, &count);
 }
 

@@ -34,11 +34,6 @@ bool st_tokenizer_grow(void *array, size_t *capacity, size_t count, size_t bytes
     return true;
 }
 
-strata_status st_tokenizer_no_memory(void)
-{
-    return st_error(STRATA_E_NOMEM, "no memory for the tokenizer");
-}
-
 /* The slot of a text, or the free one where it belongs. */
 static uint32_t *find_slot(const struct st_vocab *v, const char *text, size_t bytes)
 {

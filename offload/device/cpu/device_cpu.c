@@ -21,7 +21,7 @@ static strata_status cpu_open(struct st_device **out, const struct st_device_opt
     strata_status st;
 
     if (cpu == NULL)
-        return st_error(STRATA_E_NOMEM, "cpu device: no memory for its descriptor");
+        return st_nomem(sizeof(*cpu));
     cpu->base.ops = &st_device_cpu_ops;
     cpu->workers = opts->workers;
     cpu->kernels = opts->kernels;

@@ -219,7 +219,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
         return st;
     cuda = calloc(1, sizeof(*cuda));
     if (cuda == NULL)
-        return st_error(STRATA_E_NOMEM, "cuda device: no memory for its descriptor");
+        return st_nomem(sizeof(*cuda));
     cuda->base.ops = &st_device_cuda_ops;
     cuda->index = (int)opts->index;
     atomic_init(&cuda->holders, 1);

@@ -83,7 +83,7 @@ strata_status st_cuda_matmul_create(struct st_cuda_matmul **out)
     strata_status st;
 
     if (m == NULL)
-        return st_error(STRATA_E_NOMEM, "cuda device: no memory for its matmuls");
+        return st_nomem(sizeof(*m));
     st = st_blas_open(&m->blas, &st_blas_library, true);
     if (st == STRATA_OK)
         st = set_preference(m);

@@ -14,7 +14,7 @@ strata_status st_cuda_stamps(struct st_device *dev, uint32_t count)
     (void)cudaSetDevice(cuda->index);
     cuda->stamps = calloc(count, sizeof(*cuda->stamps));
     if (cuda->stamps == NULL)
-        return st_error(STRATA_E_NOMEM, "cuda device: no memory for %u time stamps", count);
+        return st_nomem(count * sizeof(*cuda->stamps));
     while (err == cudaSuccess && cuda->stamp_count < count) {
         err = ST_CUDA_PASS("cuda.event", cudaEventCreateWithFlags(&cuda->stamps[cuda->stamp_count], cudaEventBlockingSync));
         cuda->stamp_count += err == cudaSuccess;

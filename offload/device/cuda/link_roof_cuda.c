@@ -49,7 +49,7 @@ strata_status st_link_roof_open(struct st_link_roof **out, const char *device, u
         return st;
     roof = calloc(1, sizeof(*roof));
     if (roof == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a link's description");
+        return st_nomem(sizeof(*roof));
     roof->index = (int)st_device_index(device);
     roof->bytes = bytes;
     for (int i = 0; i < WAYS && st == STRATA_OK; i++)

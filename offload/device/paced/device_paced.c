@@ -38,7 +38,7 @@ static strata_status paced_open(struct st_device **out, const struct st_device_o
                                "give machine.file FILE");
     dev = calloc(1, sizeof(*dev));
     if (dev == NULL)
-        return st_error(STRATA_E_NOMEM, "paced device: no memory for its descriptor");
+        return st_nomem(sizeof(*dev));
     dev->base.ops = &st_device_paced_ops;
     dev->kernels = opts->kernels;
     dev->machine = *opts->pace;

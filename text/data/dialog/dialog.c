@@ -89,7 +89,7 @@ static strata_status name_specials(struct st_dialog *d)
             continue;
         d->special_texts[role] = st_fault("dialog.alloc", 0) < 0 ? NULL : strndup(text, bytes);
         if (d->special_texts[role] == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for the names of special tokens");
+            return st_nomem(0);
         d->specials[d->special_count++] = (struct st_template_variable){role_names[role], d->special_texts[role]};
     }
     return STRATA_OK;
@@ -138,7 +138,7 @@ strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *
     strata_status st;
 
     if (d == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for conversations");
+        return st_nomem(sizeof(*d));
     d->tokenizer = t;
     d->date = opts->date;
     d->turn_ends = opts->turn_ends;
@@ -208,7 +208,7 @@ static strata_status set_before(char **text, const char *name, const char *value
     free(literal);
     free(*text);
     *text = longer;
-    return longer != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a chat template");
+    return longer != NULL ? STRATA_OK : st_nomem(0);
 }
 
 strata_status st_dialog_template_text(char **out, const struct st_dialog *d)
@@ -217,7 +217,7 @@ strata_status st_dialog_template_text(char **out, const struct st_dialog *d)
 
     *out = st_fault("dialog.alloc", 0) < 0 ? NULL : strdup(d->texts.usual);
     if (*out == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a chat template");
+        return st_nomem(0);
     for (unsigned role = 0; role < ST_TOKEN_ROLES && st == STRATA_OK; role++)
         if (d->special_texts[role] != NULL && st_tokenizer_role(d->tokenizer, (enum st_token_role)role) == ST_TOKEN_NONE &&
             strstr(d->texts.usual, role_names[role]) != NULL)
@@ -290,7 +290,7 @@ static strata_status find_missing_parts(bool *missing, const st_json *messages, 
         count++;
     written = st_fault("dialog.alloc", 0) < 0 ? NULL : calloc(count + 1, sizeof(*written));
     if (written == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a conversation of %u messages", count);
+        return st_nomem((count + 1) * sizeof(*written));
     for (size_t i = 0; i < r->bytes; i++)
         if ((r->origins[i] & ST_ORIGIN_FIELD) == ST_ORIGIN_CONTENT)
             written[st_origin_message(r->origins[i])] = true;

@@ -215,7 +215,7 @@ static strata_status reserve(struct st_dialog_ids *out)
         uint8_t *grown = st_fault("dialog.alloc", 0) < 0 ? NULL : realloc(out->trained, 2 * count);
 
         if (grown == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for a conversation of %zu tokens", count);
+            return st_nomem(2 * count);
         out->trained = grown;
         out->trained_capacity = 2 * count;
     }

@@ -11,15 +11,10 @@
 #define CONFIG_BYTES_MAX (64u << 20)
 #define NAMES_BYTES      256u
 
-static strata_status no_memory(void)
-{
-    return st_error(STRATA_E_NOMEM, "no memory for a chat template");
-}
-
 static strata_status copy(char **out, const char *text)
 {
     *out = st_fault("dialog.alloc", 0) < 0 ? NULL : strdup(text);
-    return *out == NULL ? no_memory() : STRATA_OK;
+    return *out == NULL ? st_nomem(0) : STRATA_OK;
 }
 
 static strata_status read_file(char **out, const char *path)
@@ -136,7 +131,7 @@ static strata_status from_wish(struct st_template_texts *out, const char *wanted
         out->builtin = true;
         if ((st = copy(&out->usual, builtin)) != STRATA_OK)
             return st;
-        return asprintf(&out->name, "built-in %s", wanted) < 0 ? no_memory() : STRATA_OK;
+        return asprintf(&out->name, "built-in %s", wanted) < 0 ? st_nomem(0) : STRATA_OK;
     }
     if ((st = st_file_find(&there, wanted)) != STRATA_OK)
         return st;

@@ -159,7 +159,7 @@ static strata_status ask_prompt(struct st_dialog_template *t, const struct st_te
         at += strspn(with.text + at, " \t\r\n");
         t->prompt_bytes = with.bytes - at;
         t->prompt = st_fault("dialog.alloc", 0) < 0 ? NULL : strndup(with.text + at, t->prompt_bytes);
-        st = t->prompt != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for the prompt of a chat template");
+        st = t->prompt != NULL ? STRATA_OK : st_nomem(0);
     }
     t->asked = st == STRATA_OK;
     st_rendered_free(&with);
@@ -265,7 +265,7 @@ strata_status st_turns_find(struct st_turns *out, struct st_dialog_text *text, c
     if (st_fault("dialog.alloc", 0) < 0 || (extents = calloc(messages, sizeof(*extents))) == NULL ||
         (out->at = calloc(messages, sizeof(*out->at))) == NULL) {
         free(extents);
-        return st_error(STRATA_E_NOMEM, "no memory for a conversation of %zu messages", messages - 1);
+        return st_nomem(0);
     }
     note_extents(extents, &text->rendered);
     list_turns(out, extents, text, counts);

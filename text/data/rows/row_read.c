@@ -207,7 +207,7 @@ static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
         return st;
     if (prompt != NULL && query != NULL &&
         (st_fault("rows.alloc", 0) < 0 || asprintf(&both, "%s%s%s", prompt, r->shape->joined ? "" : "\n", query) < 0))
-        return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
+        return st_nomem(0);
     put_turn(r, "user", both != NULL ? both : prompt != NULL ? prompt : query != NULL ? query : "", NULL);
     put_turn(r, "assistant", st_json_string(reply), NULL);
     free(both);
@@ -392,7 +392,7 @@ static strata_status read_completion(struct reading *r, struct st_sample *out, e
     out->prompt_bytes = strlen(st_json_string(prompt));
     if (st_fault("rows.alloc", 0) < 0 || asprintf(&out->joined, "%s%s", st_json_string(prompt), st_json_string(reply)) < 0) {
         out->joined = NULL;
-        return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
+        return st_nomem(0);
     }
     out->text = out->joined;
     pass_over(r, r->shape->system);
@@ -445,7 +445,7 @@ static strata_status make(struct reading *r, struct st_sample *out, enum st_row_
     strata_status st;
 
     if (file == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
+        return st_nomem(0);
     st_json_begin(&r->w, file);
     st_json_object_open(&r->w, NULL);
     st_json_array_open(&r->w, "messages");
@@ -456,7 +456,7 @@ static strata_status make(struct reading *r, struct st_sample *out, enum st_row_
     if (st == STRATA_OK)
         st_json_object_close(&r->w);
     if (fclose(file) != 0 && st == STRATA_OK)
-        st = st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
+        st = st_nomem(0);
     if (st == STRATA_OK && *odd == ST_ROW_FINE)
         st = st_json_parse(&out->made, text, bytes, r->place);
     free(text);

@@ -45,7 +45,7 @@ strata_status st_rows_open(struct st_rows **out, const char *path)
     strata_status st;
 
     if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read rows", path);
+        return st_nomem(sizeof(*r));
     r->fd = -1;
     r->line = r->column = 1;
     st = st_path_copy(r->path, path);
@@ -146,8 +146,7 @@ static strata_status put(struct st_rows *r, char c)
         char *grown = st_fault("rows.alloc", 0) < 0 ? NULL : realloc(r->row, room);
 
         if (grown == NULL)
-            return st_error(STRATA_E_NOMEM, "%s:%llu: no memory for a row of %zu bytes", r->name, (unsigned long long)r->row_line,
-                            room);
+            return st_nomem(room);
         r->row = grown;
         r->row_room = room;
     }

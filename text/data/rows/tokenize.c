@@ -467,7 +467,7 @@ strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokeniz
 
     *report = (struct st_tokenize_report){0};
     if (sources == NULL || datasets == NULL)
-        st = st_error(STRATA_E_NOMEM, "no memory for %u inputs", count + opts->dataset_count);
+        st = st_nomem(0);
     for (uint32_t i = 0; i < opts->input_count && st == STRATA_OK; i++) {
         const bool named = opts->format != ST_ROWS_AUTO, rows = named && opts->format != ST_ROWS_TEXT;
 

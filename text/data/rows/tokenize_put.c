@@ -256,7 +256,7 @@ static strata_status mask_prompt(struct st_tokenizing *j, size_t prompt_bytes)
         uint8_t *grown = st_fault("tokenize.alloc", 0) < 0 ? NULL : realloc(j->ids.trained, 2 * e->count);
 
         if (grown == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for the mask of %zu tokens", e->count);
+            return st_nomem(2 * e->count);
         j->ids.trained = grown;
         j->ids.trained_capacity = 2 * e->count;
     }

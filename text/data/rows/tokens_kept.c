@@ -226,7 +226,7 @@ static strata_status find_tokenizer(struct st_kept *k)
         return st;
     k->rows = st_tokenizer_vocab(tokenizer) > k->opts->vocab ? k->opts->vocab : 0;
     k->tokenizer = st_fault("kept.alloc", 0) < 0 ? NULL : strdup(st_tokenizer_path(tokenizer));
-    st = k->tokenizer != NULL ? find_template(k, tokenizer) : st_error(STRATA_E_NOMEM, "no memory for the name of a tokenizer");
+    st = k->tokenizer != NULL ? find_template(k, tokenizer) : st_nomem(0);
     st_tokenizer_close(tokenizer);
     return st;
 }
@@ -254,7 +254,7 @@ strata_status st_kept_open(struct st_kept **out, const char *dir, const struct s
         return STRATA_OK;
     k = st_fault("kept.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*k));
     if (k == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to keep tokens");
+        return st_nomem(sizeof(*k));
     k->opts = opts;
     k->origin.confirm = confirm;
     k->origin.context = k;
