@@ -1,13 +1,8 @@
 /* tests/common/assert_status.c - see assert_status.h. */
 #include "tests/common/assert_status.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 void assert_ok_at(strata_status st, const char *file, int line)
 {

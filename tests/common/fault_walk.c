@@ -1,16 +1,12 @@
 /* tests/common/fault_walk.c - see fault_walk.h. */
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "tests/common/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *site_of(const struct fault_walk *walk)
 {

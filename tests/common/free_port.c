@@ -1,14 +1,10 @@
 /* free_port.c - see free_port.h. */
 #include "tests/common/free_port.h"
+#include "tests/common/test.h"
 
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 uint16_t free_port(void)
 {

@@ -3,14 +3,9 @@
 #define TESTS_COMMON_JSON_MEMBER_H
 
 #include "core/json/json.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static inline double json_number(const st_json *node, const char *key)
 {

@@ -1,13 +1,8 @@
 /* tests/common/large_tokenizer.c - see large_tokenizer.h. */
 #include "tests/common/large_tokenizer.h"
+#include "tests/common/test.h"
 
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
 
 uint32_t large_tokenizer_tokens(uint32_t letters, uint32_t length)
 {

@@ -5,6 +5,7 @@
  * hurts nobody until a thousand calls have been made, so no test would miss it.  The program's own files in /proc may stay open.
  */
 #include "tests/common/lost_memory.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -12,13 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 
 #define FILES_MAX 4096 /* descriptors beyond are not looked at */
 

@@ -3,17 +3,11 @@
 #define TESTS_COMMON_RENDERS_H
 
 #include "core/json/json.h"
+#include "tests/common/test.h"
 #include "text/template/template.h"
 #include "tests/common/assert_status.h"
 
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static inline void assert_renders_alone(const char *template, const char *text)
 {

@@ -1,17 +1,12 @@
 /* test_child - what a test starts ends with it. */
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LONGEST_MS 60000 /* a wait that is over at once, or is the fault */
 
@@ -35,9 +30,8 @@ static void start_and_die(bool abnormally)
 }
 
 /* The pipe that both hold is closed when both are gone. */
-static void a_child_dies_with_its_parent(void **state)
+TEST(a_child_dies_with_its_parent)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         int held[2];
         struct pollfd closed = {.events = POLLIN};
@@ -56,11 +50,10 @@ static void a_child_dies_with_its_parent(void **state)
     }
 }
 
-static void ends_are_told_apart(void **state)
+TEST(ends_are_told_apart)
 {
     pid_t pid = child_fork();
 
-    (void)state;
     if (pid == 0)
         _exit(42);
     assert_int_equal(child_wait(pid), 42);
@@ -70,14 +63,4 @@ static void ends_are_told_apart(void **state)
             pause();
     assert_int_equal(kill(pid, SIGTERM), 0);
     assert_int_equal(child_wait(pid), 128 + SIGTERM);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_dies_with_its_parent),
-        cmocka_unit_test(ends_are_told_apart),
-    };
-
-    return cmocka_run_group_tests_name("child", tests, NULL, NULL);
 }

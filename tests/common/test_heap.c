@@ -1,16 +1,11 @@
 /* test_heap - the heap that some tests run with (tests/CMakeLists.txt) ends a program that writes past the end of a block. */
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* In a child: the last of so many bytes, or the one behind it. */
 static int status_of(size_t bytes, volatile size_t at)
@@ -37,22 +32,14 @@ static int status_of(size_t bytes, volatile size_t at)
     return status;
 }
 
-static void a_byte_past_the_end_is_met(void **state)
+TEST(a_byte_past_the_end_is_met)
 {
     static const size_t sizes[] = {1, 8, 20, 24, 4095, 1 << 20};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const int within = status_of(sizes[i], sizes[i] - 1), past = status_of(sizes[i], sizes[i]);
 
         assert_true(WIFEXITED(within) && WEXITSTATUS(within) == 0);
         assert_true(WIFSIGNALED(past) && WTERMSIG(past) == SIGABRT);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_byte_past_the_end_is_met)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

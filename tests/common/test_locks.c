@@ -1,16 +1,11 @@
 /* test_locks - a mutex that is given back without being held ends a test program; one that is held does not. */
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -45,20 +40,12 @@ static int status_of(enum way way)
     return status;
 }
 
-static void a_lock_that_is_not_held_is_met(void **state)
+TEST(a_lock_that_is_not_held_is_met)
 {
-    (void)state;
     for (enum way way = HELD; way < WAYS; way++) {
         const int status = status_of(way);
 
         assert_true(way == HELD ? WIFEXITED(status) && WEXITSTATUS(status) == 0
                                 : WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_lock_that_is_not_held_is_met)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

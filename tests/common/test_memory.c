@@ -1,14 +1,10 @@
 /* test_memory - blocks that are held are counted from the mark on, however they were taken; what is freed is not. */
 #include "tests/common/lost_memory.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char *written(void)
 {
@@ -50,9 +46,8 @@ static void *taken_by(int way)
     return block;
 }
 
-static void what_is_held_is_counted(void **state)
+TEST(what_is_held_is_counted)
 {
-    (void)state;
     for (int way = 0; way <= 9; way++) {
         const uint64_t mark = memory_mark();
         void *block = taken_by(way);
@@ -64,13 +59,12 @@ static void what_is_held_is_counted(void **state)
     }
 }
 
-static void many_are_counted(void **state)
+TEST(many_are_counted)
 {
     enum { COUNT = 20000 };
     static void *blocks[COUNT];
     const uint64_t mark = memory_mark();
 
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         assert_non_null(blocks[i] = malloc(1));
     assert_int_equal(memory_lost("meant", mark), COUNT);
@@ -80,14 +74,13 @@ static void many_are_counted(void **state)
 }
 
 /* What the system's library took and left to the caller. */
-static void a_block_of_a_library_is_freed(void **state)
+TEST(a_block_of_a_library_is_freed)
 {
     FILE *f = tmpfile();
     char *line = NULL;
     size_t room = 0;
     const uint64_t mark = memory_mark();
 
-    (void)state;
     assert_non_null(f);
     assert_true(fputs("a line\n", f) >= 0);
     rewind(f);
@@ -95,15 +88,4 @@ static void a_block_of_a_library_is_freed(void **state)
     free(line);
     fclose(f);
     assert_int_equal(memory_lost("", mark), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_held_is_counted),
-        cmocka_unit_test(many_are_counted),
-        cmocka_unit_test(a_block_of_a_library_is_freed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

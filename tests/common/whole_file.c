@@ -1,16 +1,12 @@
 /* tests/common/whole_file.c - see whole_file.h. */
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static FILE *open_file(const char *path, const char *mode)
 {
