@@ -1,5 +1,6 @@
 /* tests/core/test_arena.c - aligned, zeroed, resident once, given back whole. */
 #include "core/system/arena.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/workers.h"
@@ -9,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -35,12 +29,11 @@ static void check_arena(uint64_t bytes, struct st_workers *workers)
     st_arena_destroy(&arena);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const uint64_t sizes[] = {1, 4095, 4096, 4097, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB};
     struct st_workers *workers;
 
-    (void)state;
     assert_int_equal(st_workers_create(&workers, 3, NULL), STRATA_OK);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         check_arena(sizes[i], NULL);
@@ -49,11 +42,10 @@ static void test_sizes(void **state)
     st_workers_destroy(workers);
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     struct st_arena arena = {.bytes = 1};
 
-    (void)state;
     assert_int_equal(st_arena_create(&arena, "test", 0, NULL), STRATA_OK);
     assert_null(arena.base);
     assert_int_equal(arena.bytes, 0);
@@ -73,14 +65,13 @@ static void assert_resident(const struct st_arena *arena)
 }
 
 /* All of it is resident after creation, and counts once. */
-static void test_resident_once(void **state)
+TEST(test_resident_once)
 {
     const uint64_t bytes = 65 * MIB + 4096;
     struct st_workers *workers;
     struct st_arena arena;
     uint64_t before, made, used, gone;
 
-    (void)state;
     assert_int_equal(st_workers_create(&workers, 2, NULL), STRATA_OK);
     before = st_stats_rss_bytes();
     assert_int_equal(st_arena_create(&arena, "test", bytes, workers), STRATA_OK);
@@ -101,11 +92,10 @@ static void test_resident_once(void **state)
 #endif
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct st_arena arena = {0};
 
-    (void)state;
     assert_int_equal(st_arena_create(&arena, "host", UINT64_MAX - 5, NULL), STRATA_E_NOMEM);
     assert_int_equal(st_arena_create(&arena, "host", UINT64_C(1) << 62, NULL), STRATA_E_NOMEM);
     st_fault_arm(&(struct st_fault_spec){.site = "arena.mmap", .result = -ENOMEM});
@@ -113,16 +103,4 @@ static void test_refused(void **state)
     assert_int_equal(st_fault_disarm(), 1);
     assert_non_null(strstr(strata_last_error(), "host arena: 4.00 KiB"));
     assert_null(arena.base);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_resident_once),
-        cmocka_unit_test(test_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

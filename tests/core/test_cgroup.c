@@ -1,18 +1,12 @@
 /* tests/core/test_cgroup.c - fake trees of both versions, with limits at every level and with holes. */
 #include "core/system/cgroup.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static struct st_cgroup_limits limits_of(const char *membership)
 {
@@ -33,11 +27,10 @@ static void assert_no_limits(struct st_cgroup_limits limits)
     assert_string_equal(limits.cpu_list, "");
 }
 
-static void test_nothing(void **state)
+TEST_SETUP(test_nothing, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     assert_no_limits(limits_of(""));
     assert_no_limits(limits_of("0::/\n"));
     assert_no_limits(limits_of("0::/some/where\n4:memory:/x\n1:cpu,cpuacct:/y\nnonsense\n7:\n"));
@@ -45,11 +38,10 @@ static void test_nothing(void **state)
     assert_no_limits(limits);
 }
 
-static void test_v2(void **state)
+TEST_SETUP(test_v2, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("a/b/memory.max", "1000000\n");
     scratch_put("a/b/memory.current", "400000\n");
     scratch_put("a/b/cpu.max", "150000 100000\n");
@@ -59,20 +51,18 @@ static void test_v2(void **state)
     assert_true(limits.cpus == 1.5);
 }
 
-static void test_v2_no_limit(void **state)
+TEST_SETUP(test_v2_no_limit, scratch_create, scratch_remove)
 {
-    (void)state;
     scratch_put("a/memory.max", "max\n");
     scratch_put("a/memory.current", "400000\n");
     scratch_put("a/cpu.max", "max 100000\n");
     assert_no_limits(limits_of("0::/a\n"));
 }
 
-static void test_tightest_level_wins(void **state)
+TEST_SETUP(test_tightest_level_wins, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("a/b/c/memory.max", "5000000\n");
     scratch_put("a/b/c/memory.current", "100000\n");
     scratch_put("a/b/memory.max", "2000000\n");
@@ -88,11 +78,10 @@ static void test_tightest_level_wins(void **state)
 }
 
 /* What a level above leaves free counts whatever its limit: others use it, too. */
-static void test_fullest_level_wins(void **state)
+TEST_SETUP(test_fullest_level_wins, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("a/b/memory.max", "1000000\n");
     scratch_put("a/b/memory.current", "100000\n");
     scratch_put("a/memory.max", "9000000\n");
@@ -102,11 +91,10 @@ static void test_fullest_level_wins(void **state)
     assert_int_equal(limits.memory_available, 300000);
 }
 
-static void test_page_cache_counts_as_free(void **state)
+TEST_SETUP(test_page_cache_counts_as_free, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("memory.max", "1000000\n");
     scratch_put("memory.current", "900000\n");
     scratch_put("memory.stat", "anon 300000\ninactive_anon 7\nactive_file 200000\ninactive_file 400000\n");
@@ -119,7 +107,7 @@ static void test_page_cache_counts_as_free(void **state)
 
 /* Rows of each version's memory.stat as the kernel writes them, and rows whose names only begin or end alike: a version 1 group
  * counts its children in total_ rows alone. */
-static void test_reclaimable_of_whole_files(void **state)
+TEST_SETUP(test_reclaimable_of_whole_files, scratch_create, scratch_remove)
 {
     static const char v2[] = "anon 10\nfile 20\nkernel 30\ninactive_anon 40\nactive_anon 50\ninactive_file 600\n"
                              "active_file 7000\nunevictable 80\nworkingset_refault_file 90\ntotal_inactive_file 3\n";
@@ -127,7 +115,6 @@ static void test_reclaimable_of_whole_files(void **state)
                              "hierarchical_memory_limit 70\ntotal_cache 80\ntotal_inactive_anon 90\ntotal_active_anon 100\n"
                              "total_inactive_file 600\ntotal_active_file 7000\ntotal_unevictable 5\n";
 
-    (void)state;
     assert_int_equal(st_cgroup_reclaimable(v2, false), 600 + 7000 / 2);
     assert_int_equal(st_cgroup_reclaimable(v1, true), 600 + 7000 / 2);
     assert_int_equal(st_cgroup_reclaimable(v1, false), 50 + 60 / 2);
@@ -137,11 +124,10 @@ static void test_reclaimable_of_whole_files(void **state)
     assert_int_equal(st_cgroup_reclaimable("", false), 0);
 }
 
-static void test_over_the_limit(void **state)
+TEST_SETUP(test_over_the_limit, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("memory.max", "1000\n");
     scratch_put("memory.current", "5000\n");
     limits = limits_of("0::/\n");
@@ -149,11 +135,10 @@ static void test_over_the_limit(void **state)
     assert_int_equal(limits.memory_available, 0);
 }
 
-static void test_missing_group_falls_back_to_root(void **state)
+TEST_SETUP(test_missing_group_falls_back_to_root, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("memory.max", "7000000\n");
     scratch_put("memory.current", "0\n");
     scratch_put("cpu.max", "200000 100000\n");
@@ -163,11 +148,10 @@ static void test_missing_group_falls_back_to_root(void **state)
     assert_true(limits.cpus == 2);
 }
 
-static void test_v1(void **state)
+TEST_SETUP(test_v1, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("memory/job/memory.limit_in_bytes", "8000000\n");
     scratch_put("memory/job/memory.usage_in_bytes", "3000000\n");
     scratch_put("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 1000000\ntotal_active_file 0\n");
@@ -183,20 +167,18 @@ static void test_v1(void **state)
     assert_true(limits.cpus == 2.5);
 }
 
-static void test_v1_other_controllers_do_not_count(void **state)
+TEST_SETUP(test_v1_other_controllers_do_not_count, scratch_create, scratch_remove)
 {
-    (void)state;
     scratch_put("memory/memory.limit_in_bytes", "8000000\n");
     scratch_put("cpu/cpu.cfs_quota_us", "1000\n");
     scratch_put("cpu/cpu.cfs_period_us", "1000\n");
     assert_no_limits(limits_of("4:memoryx:/\n5:cpuset:/\n6:cpuacct:/\n"));
 }
 
-static void test_hybrid(void **state)
+TEST_SETUP(test_hybrid, scratch_create, scratch_remove)
 {
     struct st_cgroup_limits limits;
 
-    (void)state;
     scratch_put("unified/s/cpu.max", "100000 100000\n");
     scratch_put("memory/s/memory.limit_in_bytes", "4096000\n");
     limits = limits_of("4:memory:/s\n0::/s\n");
@@ -205,9 +187,8 @@ static void test_hybrid(void **state)
     assert_true(limits.cpus == 1);
 }
 
-static void test_bad_numbers(void **state)
+TEST_SETUP(test_bad_numbers, scratch_create, scratch_remove)
 {
-    (void)state;
     scratch_put("memory.max", "lots\n");
     scratch_put("cpu.max", "100000\n");
     assert_no_limits(limits_of("0::/\n"));
@@ -219,9 +200,8 @@ static void test_bad_numbers(void **state)
     assert_no_limits(limits_of("0::/\n"));
 }
 
-static void test_cpuset_of_the_nearest_group(void **state)
+TEST_SETUP(test_cpuset_of_the_nearest_group, scratch_create, scratch_remove)
 {
-    (void)state;
     scratch_put("cpuset.cpus.effective", "0-127\n");
     scratch_put("a/cpuset.cpus.effective", "0-63\n");
     scratch_put("a/b/cpuset.cpus.effective", "4-7,12\n");
@@ -233,9 +213,8 @@ static void test_cpuset_of_the_nearest_group(void **state)
     assert_string_equal(limits_of("0::/a/b\n").cpu_list, "0-63");
 }
 
-static void test_v1_cpuset(void **state)
+TEST_SETUP(test_v1_cpuset, scratch_create, scratch_remove)
 {
-    (void)state;
     scratch_put("cpuset/job/cpuset.cpus", "0-7\n");
     assert_string_equal(limits_of("5:cpuset:/job\n").cpu_list, "0-7");
     scratch_put("cpuset/job/cpuset.effective_cpus", "2-3\n");
@@ -243,11 +222,10 @@ static void test_v1_cpuset(void **state)
     assert_string_equal(limits_of("5:cpuacct:/job\n").cpu_list, "");
 }
 
-static void test_a_list_too_long_is_no_list(void **state)
+TEST_SETUP(test_a_list_too_long_is_no_list, scratch_create, scratch_remove)
 {
     char text[ST_CGROUP_LIST_MAX + 2];
 
-    (void)state;
     memset(text, '1', sizeof(text));
     text[ST_CGROUP_LIST_MAX - 1] = '\n';
     text[ST_CGROUP_LIST_MAX] = '\0';
@@ -261,7 +239,7 @@ static void test_a_list_too_long_is_no_list(void **state)
 }
 
 /* Where the kernel begins to hold the tasks up, and the watchdog ends the run. */
-static void test_high_counts_like_max(void **state)
+TEST_SETUP(test_high_counts_like_max, scratch_create, scratch_remove)
 {
     static const struct {
         const char *max, *high;
@@ -272,7 +250,6 @@ static void test_high_counts_like_max(void **state)
                 {"900000\n", "max\n", 900000},
                 {"max\n", "max\n", UINT64_MAX}};
 
-    (void)state;
     scratch_put("a/memory.current", "100000\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_cgroup_limits limits;
@@ -283,31 +260,4 @@ static void test_high_counts_like_max(void **state)
         assert_true(limits.memory_limit == rows[i].limit);
         assert_true(limits.memory_available == (rows[i].limit == UINT64_MAX ? UINT64_MAX : rows[i].limit - 100000));
     }
-}
-
-#define TREE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_create, scratch_remove)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TREE_TEST(test_nothing),
-        TREE_TEST(test_v2),
-        TREE_TEST(test_v2_no_limit),
-        TREE_TEST(test_high_counts_like_max),
-        TREE_TEST(test_tightest_level_wins),
-        TREE_TEST(test_fullest_level_wins),
-        TREE_TEST(test_page_cache_counts_as_free),
-        TREE_TEST(test_reclaimable_of_whole_files),
-        TREE_TEST(test_over_the_limit),
-        TREE_TEST(test_missing_group_falls_back_to_root),
-        TREE_TEST(test_v1),
-        TREE_TEST(test_v1_other_controllers_do_not_count),
-        TREE_TEST(test_hybrid),
-        TREE_TEST(test_bad_numbers),
-        TREE_TEST(test_cpuset_of_the_nearest_group),
-        TREE_TEST(test_v1_cpuset),
-        TREE_TEST(test_a_list_too_long_is_no_list),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

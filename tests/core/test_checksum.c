@@ -1,5 +1,6 @@
 /* tests/core/test_checksum.c - XXH3 known answers, and streaming equal to one pass on every variant. */
 #include "core/base/checksum.h"
+#include "tests/common/test.h"
 
 #include "core/base/checksum_internal.h"
 #include "core/base/cpu.h"
@@ -9,13 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static unsigned char *make_bytes(size_t count)
 {
@@ -27,12 +21,11 @@ static unsigned char *make_bytes(size_t count)
     return bytes;
 }
 
-static void test_known_answers(void **state)
+TEST(test_known_answers)
 {
     struct st_digest *d;
     char hex[33];
 
-    (void)state;
     /* Empty input, seed 0: published with xxHash (XXH3_64bits, XXH3_128bits). */
     assert_true(st_checksum64("", 0) == UINT64_C(0x2d06800538d394c2));
     assert_int_equal(st_digest_create(&d), STRATA_OK);
@@ -41,12 +34,11 @@ static void test_known_answers(void **state)
     st_digest_destroy(d);
 }
 
-static void test_variants_agree(void **state)
+TEST(test_variants_agree)
 {
     size_t count = 20000;
     unsigned char *bytes = make_bytes(count);
 
-    (void)state;
     for (size_t length = 0; length < 1500; length += length < 300 ? 1 : 37)
         assert_true(st_checksum_base.hash64(bytes + length % 7, length) == st_checksum64(bytes + length % 7, length));
     assert_true(st_checksum_base.hash64(bytes, count) == st_checksum64(bytes, count));
@@ -68,7 +60,7 @@ static void digest_in_pieces(const unsigned char *bytes, size_t count, size_t pi
     st_digest_destroy(d);
 }
 
-static void test_streaming(void **state)
+TEST(test_streaming)
 {
     static const size_t pieces[] = {1, 63, 64, 255, 256, 257, 4096, 5000};
     size_t count = 12345;
@@ -76,7 +68,6 @@ static void test_streaming(void **state)
     char whole[33], hex[33], expected[33];
     XXH128_hash_t hash = XXH3_128bits(bytes, count);
 
-    (void)state;
     digest_in_pieces(bytes, count, count, whole);
     snprintf(expected, sizeof(expected), "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     assert_string_equal(whole, expected);
@@ -87,13 +78,12 @@ static void test_streaming(void **state)
     free(bytes);
 }
 
-static void test_every_bit_counts(void **state)
+TEST(test_every_bit_counts)
 {
     size_t count = 1000;
     unsigned char *bytes = make_bytes(count);
     uint64_t whole = st_checksum64(bytes, count);
 
-    (void)state;
     for (size_t i = 0; i < count; i += 13) {
         bytes[i] ^= (unsigned char)(1u << (i % 8));
         assert_true(st_checksum64(bytes, count) != whole);
@@ -103,24 +93,13 @@ static void test_every_bit_counts(void **state)
     free(bytes);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct st_digest *d = NULL;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "digest.alloc", .result = -ENOMEM});
     assert_int_equal(st_digest_create(&d), STRATA_E_NOMEM);
     assert_int_equal(st_fault_disarm(), 1);
     assert_null(d);
     st_digest_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),    cmocka_unit_test(test_variants_agree), cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_every_bit_counts), cmocka_unit_test(test_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

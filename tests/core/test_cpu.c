@@ -1,17 +1,11 @@
 /* tests/core/test_cpu.c - features agree with /proc/cpuinfo and do not change. */
 #include "core/base/cpu.h"
+#include "tests/common/test.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* True if the "flags" line of the first processor has the word. */
 static bool cpuinfo_has(const char *flag)
@@ -35,11 +29,10 @@ static bool cpuinfo_has(const char *flag)
     return found;
 }
 
-static void test_features_match_cpuinfo(void **state)
+TEST(test_features_match_cpuinfo)
 {
     uint32_t features = st_cpu_features();
 
-    (void)state;
     assert_int_equal(st_cpu_features(), features);
 #if defined(__x86_64__)
     assert_int_equal((features & ST_CPU_AVX2_FMA) != 0, cpuinfo_has("avx2") && cpuinfo_has("fma") && cpuinfo_has("f16c"));
@@ -51,11 +44,4 @@ static void test_features_match_cpuinfo(void **state)
 #else
     (void)cpuinfo_has;
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_features_match_cpuinfo)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,40 +1,31 @@
 /* tests/core/test_error.c - sentences, status texts and exit codes. */
 #include "core/base/error.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void test_sentence_is_kept_and_status_returned(void **state)
+TEST(test_sentence_is_kept_and_status_returned)
 {
-    (void)state;
     assert_int_equal(st_error(STRATA_E_NOMEM, "%d bytes short", 17), STRATA_E_NOMEM);
     assert_string_equal(strata_last_error(), "17 bytes short");
     st_error_clear();
     assert_string_equal(strata_last_error(), "");
 }
 
-static void test_prefix_goes_in_front(void **state)
+TEST(test_prefix_goes_in_front)
 {
-    (void)state;
     assert_int_equal(st_error(STRATA_E_IO, "read failed"), STRATA_E_IO);
     assert_int_equal(st_error_prefix(STRATA_E_TRUNC, "layer %d", 3), STRATA_E_TRUNC);
     assert_string_equal(strata_last_error(), "layer 3: read failed");
 }
 
-static void test_remedy_is_the_end_of_the_sentence(void **state)
+TEST(test_remedy_is_the_end_of_the_sentence)
 {
     char kept[1024];
 
-    (void)state;
     assert_int_equal(st_error_remedy(st_error(STRATA_E_NOMEM, "arena: %d short", 17), "strata.host_memory", "lower %s\x1b",
                                      "strata.host_memory"),
                      STRATA_E_NOMEM);
@@ -51,9 +42,8 @@ static void test_remedy_is_the_end_of_the_sentence(void **state)
     assert_string_equal(strata_error_remedy(), "lower strata.host_memory\\x1b");
 }
 
-static void test_next_error_has_neither_key_nor_remedy(void **state)
+TEST(test_next_error_has_neither_key_nor_remedy)
 {
-    (void)state;
     assert_int_equal(st_error_remedy(st_error(STRATA_E_IO, "cause"), "a.key", "remedy"), STRATA_E_IO);
     assert_int_equal(st_error(STRATA_E_IO, "another"), STRATA_E_IO);
     assert_string_equal(strata_error_key(), "");
@@ -65,11 +55,10 @@ static void test_next_error_has_neither_key_nor_remedy(void **state)
     assert_string_equal(strata_error_key(), "");
 }
 
-static void test_remedy_without_room_is_left_out(void **state)
+TEST(test_remedy_without_room_is_left_out)
 {
     char text[1023 - 8 + 1], key[100];
 
-    (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     memset(key, 'k', sizeof(key) - 1);
@@ -84,19 +73,17 @@ static void test_remedy_without_room_is_left_out(void **state)
     assert_string_equal(strata_error_remedy(), "");
 }
 
-static void test_sentence_may_quote_the_last_one(void **state)
+TEST(test_sentence_may_quote_the_last_one)
 {
-    (void)state;
     assert_int_equal(st_error(STRATA_E_IO, "inner"), STRATA_E_IO);
     assert_int_equal(st_error(STRATA_E_IO, "outer (%s)", strata_last_error()), STRATA_E_IO);
     assert_string_equal(strata_last_error(), "outer (inner)");
 }
 
-static void test_long_sentences_are_cut(void **state)
+TEST(test_long_sentences_are_cut)
 {
     char text[4096];
 
-    (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     assert_int_equal(st_error(STRATA_E_IO, "%s", text), STRATA_E_IO);
@@ -107,7 +94,7 @@ static void test_long_sentences_are_cut(void **state)
     assert_int_equal(strlen(strata_last_error()), 1023);
 }
 
-static void test_errno_is_mapped(void **state)
+TEST(test_errno_is_mapped)
 {
     static const struct {
         int err;
@@ -118,16 +105,14 @@ static void test_errno_is_mapped(void **state)
         {EAGAIN, STRATA_E_BUSY},  {EINVAL, STRATA_E_IO},    {ECANCELED, STRATA_E_CANCELLED}, {0, STRATA_E_INTERNAL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(st_error_errno(rows[i].err, "row %zu", i), rows[i].status);
     assert_int_equal(st_error_errno(ENOSPC, "swap"), STRATA_E_NOSPC);
     assert_string_equal(strata_last_error(), "swap: No space left on device");
 }
 
-static void test_exit_codes_and_texts(void **state)
+TEST(test_exit_codes_and_texts)
 {
-    (void)state;
     assert_int_equal(strata_status_exit_code(STRATA_OK), 0);
     assert_int_equal(strata_status_exit_code(STRATA_E_CONFIG), 2);
     assert_int_equal(strata_status_exit_code(STRATA_E_NOFIT), 3);
@@ -145,31 +130,12 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-static void test_sentences_are_per_thread(void **state)
+TEST(test_sentences_are_per_thread)
 {
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(st_error(STRATA_E_IO, "here"), STRATA_E_IO);
     assert_int_equal(pthread_create(&thread, NULL, other_thread, NULL), 0);
     pthread_join(thread, NULL);
     assert_string_equal(strata_last_error(), "here");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentence_is_kept_and_status_returned),
-        cmocka_unit_test(test_prefix_goes_in_front),
-        cmocka_unit_test(test_remedy_is_the_end_of_the_sentence),
-        cmocka_unit_test(test_next_error_has_neither_key_nor_remedy),
-        cmocka_unit_test(test_remedy_without_room_is_left_out),
-        cmocka_unit_test(test_sentence_may_quote_the_last_one),
-        cmocka_unit_test(test_long_sentences_are_cut),
-        cmocka_unit_test(test_errno_is_mapped),
-        cmocka_unit_test(test_exit_codes_and_texts),
-        cmocka_unit_test(test_sentences_are_per_thread),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void put_time_back(const char *name)
 {
@@ -38,14 +32,13 @@ static int open_old(struct st_file_identity *was, const char *name, const char *
     return fd;
 }
 
-static void what_is_written_while_it_is_read_is_told(void **state)
+TEST_SETUP(what_is_written_while_it_is_read_is_told, scratch_begin, scratch_end)
 {
     static const char *const later[] = {"second", "third one", "3rd", ""};
     struct st_file_identity was;
     char byte;
     int fd;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
         fd = open_old(&was, "a", "first ");
         assert_int_equal(was.bytes, 6);
@@ -58,12 +51,11 @@ static void what_is_written_while_it_is_read_is_told(void **state)
 }
 
 /* Of the inode; the file system's clock has ticks. */
-static void a_time_that_was_set_back_hides_nothing(void **state)
+TEST_SETUP(a_time_that_was_set_back_hides_nothing, scratch_begin, scratch_end)
 {
     struct st_file_identity was, is;
     const int fd = open_old(&was, "a", "first");
 
-    (void)state;
     do {
         scratch_put("a", "other");
         put_time_back("a");
@@ -75,13 +67,12 @@ static void a_time_that_was_set_back_hides_nothing(void **state)
 }
 
 /* A file that was cut is as long as it is now, wherever the read began. */
-static void a_file_that_was_cut_says_where_it_ends(void **state)
+TEST_SETUP(a_file_that_was_cut_says_where_it_ends, scratch_begin, scratch_end)
 {
     struct st_file_identity was;
     const int fd = open_old(&was, "a", "first");
     char bytes[32];
 
-    (void)state;
     assert_refused(st_file_read_at(fd, bytes, 6, 0, "a"), STRATA_E_INPUT,
                    "a is too short: it ends at byte 5, and its header promises 1 bytes at byte 5");
     assert_refused(st_file_read_at(fd, bytes, 8, 100, "a"), STRATA_E_INPUT,
@@ -90,12 +81,11 @@ static void a_file_that_was_cut_says_where_it_ends(void **state)
 }
 
 /* The open file is what it was. */
-static void replacing_or_removing_is_no_change(void **state)
+TEST_SETUP(replacing_or_removing_is_no_change, scratch_begin, scratch_end)
 {
     struct st_file_identity was;
     int fd = open_old(&was, "a", "first"), ends[2];
 
-    (void)state;
     scratch_put("b", "other");
     assert_int_equal(rename(scratch_path("b"), scratch_path("a")), 0);
     assert_int_equal(st_file_check_unchanged(fd, &was, "a"), STRATA_OK);
@@ -112,24 +102,22 @@ static void replacing_or_removing_is_no_change(void **state)
     close(ends[1]);
 }
 
-static void a_text_that_changed_is_not_returned(void **state)
+TEST_SETUP(a_text_that_changed_is_not_returned, scratch_begin, scratch_end)
 {
     uint64_t bytes;
     char *text;
 
-    (void)state;
     scratch_put("a", "text");
     st_fault_arm(&(struct st_fault_spec){.site = "file.changed", .result = -ESTALE});
     assert_refused(st_file_read_text(&text, &bytes, scratch_path("a"), 100), STRATA_E_INPUT, "changed while it was read");
     assert_int_equal(st_fault_disarm(), 1);
 }
 
-static void a_text_has_a_size_that_it_may_have(void **state)
+TEST_SETUP(a_text_has_a_size_that_it_may_have, scratch_begin, scratch_end)
 {
     uint64_t bytes;
     char *text;
 
-    (void)state;
     scratch_put("a", "text");
     assert_refused(st_file_read_text(&text, &bytes, scratch_path("a"), 3), STRATA_E_INPUT,
                    "a: 4 bytes, more than the 3 such a file may have");
@@ -138,9 +126,8 @@ static void a_text_has_a_size_that_it_may_have(void **state)
     free(text);
 }
 
-static void outputs_are_apart_from_inputs(void **state)
+TEST_SETUP(outputs_are_apart_from_inputs, scratch_begin, scratch_end)
 {
-    (void)state;
     scratch_put("a", "text");
     scratch_put("b", "text");
     assert_int_equal(symlink("a", scratch_path("link")), 0);
@@ -155,11 +142,10 @@ static void outputs_are_apart_from_inputs(void **state)
     assert_int_equal(st_file_check_apart(scratch_path("a"), scratch_path("a/below")), STRATA_OK); /* is no file */
 }
 
-static void only_what_does_not_exist_is_absent(void **state)
+TEST_SETUP(only_what_does_not_exist_is_absent, scratch_begin, scratch_end)
 {
     bool there = true;
 
-    (void)state;
     assert_int_equal(st_file_find(&there, scratch_path("a")), STRATA_OK);
     assert_false(there);
     assert_int_equal(symlink("loop", scratch_path("loop")), 0);
@@ -170,14 +156,13 @@ static void only_what_does_not_exist_is_absent(void **state)
     assert_refused(st_file_find(&there, scratch_path("file/a")), STRATA_E_INPUT, "file/a: Not a directory");
 }
 
-static void reading_never_waits(void **state)
+TEST_SETUP(reading_never_waits, scratch_begin, scratch_end)
 {
     struct st_file_identity was;
     uint64_t bytes;
     char *text;
     int fd, writer;
 
-    (void)state;
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     assert_refused(st_file_open(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_E_INPUT, "a device or a pipe");
     assert_refused(st_file_read_text(&text, &bytes, scratch_path("pipe"), 100), STRATA_E_INPUT, "a device or a pipe");
@@ -216,11 +201,10 @@ static void set_aside(const char *expected)
 }
 
 /* Nothing that has a name loses it to what is set aside. */
-static void what_is_set_aside_replaces_nothing(void **state)
+TEST_SETUP(what_is_set_aside_replaces_nothing, scratch_begin, scratch_end)
 {
     char path[ST_PATH_MAX], to[ST_PATH_MAX];
 
-    (void)state;
     set_aside("");
     scratch_put("a", "first");
     scratch_put("a.2", "another's");
@@ -246,7 +230,7 @@ static void what_is_set_aside_replaces_nothing(void **state)
 }
 
 /* That the kernel has no such file, or does not show it, is no news; that it cannot be looked at is. */
-static void a_file_of_the_kernel_may_be_absent(void **state)
+TEST_SETUP(a_file_of_the_kernel_may_be_absent, scratch_begin, scratch_end)
 {
     static const struct {
         int64_t result;
@@ -254,7 +238,6 @@ static void a_file_of_the_kernel_may_be_absent(void **state)
     } rows[] = {{-ENOENT, 0}, {-ENOTDIR, 0}, {-EACCES, 0}, {-EPERM, 0}, {-EMFILE, 1}, {-EIO, 1}};
     int fd;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = "kernel.open", .count = 1, .result = rows[i].result});
         kept_log_begin(ST_LOG_WARN);
@@ -269,25 +252,4 @@ static void a_file_of_the_kernel_may_be_absent(void **state)
     fd = st_kernel_file_open(scratch_path("a"));
     assert_true(fd >= 0);
     close(fd);
-}
-
-#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FILE_TEST(what_is_written_while_it_is_read_is_told),
-        FILE_TEST(a_time_that_was_set_back_hides_nothing),
-        FILE_TEST(a_file_that_was_cut_says_where_it_ends),
-        FILE_TEST(replacing_or_removing_is_no_change),
-        FILE_TEST(a_text_that_changed_is_not_returned),
-        FILE_TEST(a_text_has_a_size_that_it_may_have),
-        FILE_TEST(outputs_are_apart_from_inputs),
-        FILE_TEST(only_what_does_not_exist_is_absent),
-        FILE_TEST(what_is_set_aside_replaces_nothing),
-        FILE_TEST(a_file_of_the_kernel_may_be_absent),
-        FILE_TEST(reading_never_waits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "tests/common/file_order.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +20,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define OVERWRITE ST_NEW_FILE_OVERWRITE
 
@@ -63,9 +57,8 @@ static const char *temp_path(const struct st_new_file *f)
 
 /* --- what lies there --- */
 
-static void what_is_there_is_kept_unless_asked_for(void **state)
+TEST_SETUP(what_is_there_is_kept_unless_asked_for, scratch_begin, scratch_end)
 {
-    (void)state;
     assert_int_equal(make("a", "first", 0), STRATA_OK);
     assert_refused(make("a", "second", 0), STRATA_E_INPUT, "exists already: export.overwrite");
     assert_refused(st_new_file_check(scratch_path("a"), false), STRATA_E_INPUT, "exists already: export.overwrite");
@@ -76,9 +69,8 @@ static void what_is_there_is_kept_unless_asked_for(void **state)
     assert_int_equal(scratch_entries(scratch_dir, "a"), 0);
 }
 
-static void links_and_devices_are_not_written_through(void **state)
+TEST_SETUP(links_and_devices_are_not_written_through, scratch_begin, scratch_end)
 {
-    (void)state;
     scratch_put("victim", "precious");
     assert_int_equal(symlink("victim", scratch_path("link")), 0);
     assert_int_equal(symlink("nothing", scratch_path("dangling")), 0);
@@ -96,11 +88,10 @@ static void links_and_devices_are_not_written_through(void **state)
 }
 
 /* Of directories to be made, one is a file already, or a link to nothing. */
-static void parents_are_directories(void **state)
+TEST_SETUP(parents_are_directories, scratch_begin, scratch_end)
 {
     struct st_new_file f;
 
-    (void)state;
     scratch_put("victim", "precious");
     assert_int_equal(symlink("nothing", scratch_path("dangling")), 0);
     assert_refused(st_new_file_create(&f, scratch_path("victim/a"), ST_NEW_FILE_PARENTS), STRATA_E_INPUT, "is not a directory");
@@ -110,9 +101,8 @@ static void parents_are_directories(void **state)
 }
 
 /* The old fixed name of the new file, and the pattern of today's, planted as links. */
-static void planted_links_are_not_followed(void **state)
+TEST_SETUP(planted_links_are_not_followed, scratch_begin, scratch_end)
 {
-    (void)state;
     scratch_put("victim", "precious");
     assert_int_equal(symlink("victim", scratch_path("a.tmp")), 0);
     assert_int_equal(symlink("victim", scratch_path("a.strata-0123456789abcdef.tmp")), 0);
@@ -123,12 +113,11 @@ static void planted_links_are_not_followed(void **state)
 }
 
 /* On file systems with every way to take a name. */
-static void a_name_that_appears_meanwhile_is_kept(void **state)
+TEST_SETUP(a_name_that_appears_meanwhile_is_kept, scratch_begin, scratch_end)
 {
     static const char *const lacking[] = {"file.none", "file.rename", "file.link"};
     struct st_new_file f;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         const struct st_fault_spec no_flags = {.site = "file.rename", .result = -EINVAL};
         const struct st_fault_spec nothing = {.count = 2, .result = -EINVAL}; /* rename and link */
@@ -159,11 +148,10 @@ static void a_name_that_appears_meanwhile_is_kept(void **state)
 /* --- two makers --- */
 
 /* Where no other name can be had either, the next maker of the file removes it. */
-static void a_file_is_kept_without_its_name(void **state)
+TEST_SETUP(a_file_is_kept_without_its_name, scratch_begin, scratch_end)
 {
     struct st_new_file f;
 
-    (void)state;
     for (int cannot = 0; cannot < 2; cannot++) {
         assert_int_equal(st_new_file_create(&f, scratch_path("new/a"), ST_NEW_FILE_PARENTS), STRATA_OK);
         assert_int_equal(st_new_file_write_at(&f, "hours", 5, 0), STRATA_OK);
@@ -184,13 +172,12 @@ static void a_file_is_kept_without_its_name(void **state)
 }
 
 /* A call that the system lacks, or memory that it refuses, is no fault of who named the file. */
-static void what_could_be_begun_ends_with_an_error_of_the_disk(void **state)
+TEST_SETUP(what_could_be_begun_ends_with_an_error_of_the_disk, scratch_begin, scratch_end)
 {
     static const char *const sites[] = {"file.sync", "file.rename", "file.sync_directory"};
     static const int errors[] = {ENOSYS, ENOMEM, EACCES, ENOENT, EIO};
     strata_status st;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++) {
             st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -errors[e]});
@@ -200,12 +187,11 @@ static void what_could_be_begun_ends_with_an_error_of_the_disk(void **state)
         }
 }
 
-static void one_file_has_one_maker(void **state)
+TEST_SETUP(one_file_has_one_maker, scratch_begin, scratch_end)
 {
     struct st_new_file f, other;
     char spelling[300];
 
-    (void)state;
     assert_int_equal(symlink(scratch_dir, scratch_path("here")), 0);
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
     snprintf(spelling, sizeof(spelling), "%s/./a", scratch_dir);
@@ -219,11 +205,10 @@ static void one_file_has_one_maker(void **state)
     assert_int_equal(scratch_entries(scratch_dir, "here"), 1);
 }
 
-static void one_name_in_two_directories_is_two_files(void **state)
+TEST_SETUP(one_name_in_two_directories_is_two_files, scratch_begin, scratch_end)
 {
     struct st_new_file f, other;
 
-    (void)state;
     assert_int_equal(mkdir(scratch_path("d"), 0700), 0);
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
     assert_int_equal(st_new_file_create(&other, scratch_path("d/a"), 0), STRATA_OK);
@@ -259,11 +244,10 @@ static pid_t maker(const char *name, bool publish)
     return child;
 }
 
-static void a_living_makers_file_is_left_and_a_dead_ones_removed(void **state)
+TEST_SETUP(a_living_makers_file_is_left_and_a_dead_ones_removed, scratch_begin, scratch_end)
 {
     pid_t child = maker("a", false);
 
-    (void)state;
     assert_refused(make("a", "x", OVERWRITE), STRATA_E_INPUT, "another run is writing it");
     assert_int_equal(scratch_entries_with(scratch_dir, ".tmp"), 1);
     assert_int_equal(make("ab", "x", 0), STRATA_OK); /* another name's are not touched */
@@ -275,11 +259,10 @@ static void a_living_makers_file_is_left_and_a_dead_ones_removed(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
 }
 
-static void a_file_that_grows_under_its_name_is_not_replaced(void **state)
+TEST_SETUP(a_file_that_grows_under_its_name_is_not_replaced, scratch_begin, scratch_end)
 {
     pid_t child = maker("a", true);
 
-    (void)state;
     assert_refused(make("a", "x", OVERWRITE), STRATA_E_INPUT, "another run is writing it");
     child_kill(child);
     assert_int_equal(make("a", "x", OVERWRITE), STRATA_OK);
@@ -287,12 +270,11 @@ static void a_file_that_grows_under_its_name_is_not_replaced(void **state)
 }
 
 /* Two begin at once, over what a dead one left: at most one of them may make it. */
-static void makers_that_race_do_not_both_win(void **state)
+TEST_SETUP(makers_that_race_do_not_both_win, scratch_begin, scratch_end)
 {
     enum { ROUNDS = 60 };
     uint32_t both = 0;
 
-    (void)state;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         int go[2], won = 0;
         pid_t children[2];
@@ -346,12 +328,11 @@ static void *remove_all(void *arg)
     return arg;
 }
 
-static void another_thread_removes_all(void **state)
+TEST_SETUP(another_thread_removes_all, scratch_begin, scratch_end)
 {
     struct st_new_file f[3];
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(st_new_file_create(&f[0], scratch_path("new/deep/a"), ST_NEW_FILE_PARENTS), STRATA_OK);
     assert_int_equal(st_new_file_create(&f[1], scratch_path("b"), 0), STRATA_OK);
     assert_int_equal(st_new_file_create(&f[2], scratch_path("c"), 0), STRATA_OK);
@@ -366,20 +347,18 @@ static void another_thread_removes_all(void **state)
 }
 
 /* A file that cannot be seen is not one that is not there. */
-static void what_cannot_be_seen_is_an_error(void **state)
+TEST_SETUP(what_cannot_be_seen_is_an_error, scratch_begin, scratch_end)
 {
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "file.target", .count = 1, .result = -EIO});
     assert_int_equal(st_new_file_check(scratch_path("b"), false), STRATA_E_IO);
     assert_int_equal(st_fault_disarm(), 1);
 }
 
 /* What others make lies behind the entry that cannot be read. */
-static void a_directory_that_cannot_be_read_is_not_empty(void **state)
+TEST_SETUP(a_directory_that_cannot_be_read_is_not_empty, scratch_begin, scratch_end)
 {
     struct st_new_file f;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "file.readdir", .count = 1, .result = -EIO});
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_E_IO);
     assert_int_equal(st_fault_disarm(), 1);
@@ -387,11 +366,10 @@ static void a_directory_that_cannot_be_read_is_not_empty(void **state)
 }
 
 /* A power cut at any instant leaves no name of a file that is not whole: data first, then the name, then its directory. */
-static void data_is_on_the_disk_before_its_name(void **state)
+TEST_SETUP(data_is_on_the_disk_before_its_name, scratch_begin, scratch_end)
 {
     struct st_new_file f;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         if (i == 2)
             st_fault_arm(&(struct st_fault_spec){.site = "file.rename", .result = -EINVAL});
@@ -408,12 +386,11 @@ static void data_is_on_the_disk_before_its_name(void **state)
 }
 
 /* Of two writes that fail, and of one in the midst of a text, after which others would succeed. */
-static void a_stream_tells_the_first_failure(void **state)
+TEST_SETUP(a_stream_tells_the_first_failure, scratch_begin, scratch_end)
 {
     struct st_new_file f;
     struct rlimit all;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "file.stream_write", .count = 1, .result = -ENOSPC});
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
     assert_int_equal(st_new_file_stream(&f), STRATA_OK);
@@ -439,12 +416,11 @@ static void a_stream_tells_the_first_failure(void **state)
 }
 
 /* One of both, published or not yet, in a directory that moves as well. */
-static void what_others_do_to_it_meanwhile_is_told(void **state)
+TEST_SETUP(what_others_do_to_it_meanwhile_is_told, scratch_begin, scratch_end)
 {
     struct st_new_file f;
     char from[100], path[128];
 
-    (void)state;
     for (int published = 0; published < 2; published++) {
         snprintf(from, sizeof(from), "%s", scratch_path(published ? "new" : "old"));
         snprintf(path, sizeof(path), "%s/a", from);
@@ -476,12 +452,11 @@ static void what_others_do_to_it_meanwhile_is_told(void **state)
 }
 
 /* A signal that the program handles comes while space is taken. */
-static void space_is_taken_however_often_that_is_interrupted(void **state)
+TEST_SETUP(space_is_taken_however_often_that_is_interrupted, scratch_begin, scratch_end)
 {
     struct st_new_file f;
     struct stat info;
 
-    (void)state;
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .count = 3, .result = -EINTR});
     assert_int_equal(st_new_file_reserve(&f, 100), STRATA_OK);
@@ -493,11 +468,10 @@ static void space_is_taken_however_often_that_is_interrupted(void **state)
     st_new_file_abort(&f);
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST_SETUP(every_single_failure_is_clean, scratch_begin, scratch_end)
 {
     struct fault_walk walk = {.result = -ENOSPC};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct st_new_file f;
         strata_status st = st_new_file_create(&f, scratch_path("new/a"), ST_NEW_FILE_PARENTS);
@@ -518,12 +492,11 @@ static void every_single_failure_is_clean(void **state)
 }
 
 /* A file that is complete has no descriptor any more: those that others get now stay open when it is aborted. */
-static void what_has_ended_closes_nothing(void **state)
+TEST_SETUP(what_has_ended_closes_nothing, scratch_begin, scratch_end)
 {
     struct st_new_file f;
     int fds[8];
 
-    (void)state;
     assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
     assert_int_equal(st_new_file_write_at(&f, "text", 4, 0), STRATA_OK);
     assert_int_equal(st_new_file_commit(&f), STRATA_OK);
@@ -533,35 +506,4 @@ static void what_has_ended_closes_nothing(void **state)
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         assert_int_equal(close(fds[i]), 0);
     scratch_holds("a", "text");
-}
-
-#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FILE_TEST(what_is_there_is_kept_unless_asked_for),
-        FILE_TEST(what_has_ended_closes_nothing),
-        FILE_TEST(links_and_devices_are_not_written_through),
-        FILE_TEST(parents_are_directories),
-        FILE_TEST(planted_links_are_not_followed),
-        FILE_TEST(a_name_that_appears_meanwhile_is_kept),
-        FILE_TEST(a_file_is_kept_without_its_name),
-        FILE_TEST(what_could_be_begun_ends_with_an_error_of_the_disk),
-        FILE_TEST(one_file_has_one_maker),
-        FILE_TEST(one_name_in_two_directories_is_two_files),
-        FILE_TEST(a_living_makers_file_is_left_and_a_dead_ones_removed),
-        FILE_TEST(a_file_that_grows_under_its_name_is_not_replaced),
-        FILE_TEST(makers_that_race_do_not_both_win),
-        FILE_TEST(another_thread_removes_all),
-        FILE_TEST(what_cannot_be_seen_is_an_error),
-        FILE_TEST(a_directory_that_cannot_be_read_is_not_empty),
-        FILE_TEST(data_is_on_the_disk_before_its_name),
-        FILE_TEST(a_stream_tells_the_first_failure),
-        FILE_TEST(what_others_do_to_it_meanwhile_is_told),
-        FILE_TEST(space_is_taken_however_often_that_is_interrupted),
-        FILE_TEST(every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "core/json/json.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,19 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static strata_status parse(st_json **out, const char *text)
 {
     return st_json_parse(out, text, strlen(text), "t");
 }
 
-static void test_good(void **state)
+TEST(test_good)
 {
     static const char *const rows[] = {
         "{}",
@@ -44,7 +38,6 @@ static void test_good(void **state)
         "123456789012345678901234567890",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_json *root = NULL;
 
@@ -122,9 +115,8 @@ static const struct {
     {"1000000000000000000000000000000000000000000000000000000000000", "t:1:1: number of more than 60"},
 };
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++) {
         st_json *root = NULL;
 
@@ -136,7 +128,7 @@ static void test_bad(void **state)
 }
 
 /* What hjson-py 3.1.0 makes of them, written as JSON. */
-static void test_hjson(void **state)
+TEST(test_hjson)
 {
     static const char *const rows[][2] = {
         {"\xef\xbb\xbf{\"a\": 1}", "{\"a\":1}"},
@@ -151,7 +143,6 @@ static void test_hjson(void **state)
         {"{}", "{}"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_json_writer w;
         char *written = NULL;
@@ -171,18 +162,17 @@ static void test_hjson(void **state)
 }
 
 /* Python's json reads it, and hjson a string: a reader says what it means. */
-static void test_hjson_infinity(void **state)
+TEST(test_hjson_infinity)
 {
     st_json *root = NULL;
 
-    (void)state;
     assert_int_equal(st_hjson_parse(&root, "[Infinity,-Infinity]", 20, "t"), STRATA_OK);
     assert_true(st_json_number(st_json_first(root)) == (double)INFINITY);
     assert_true(st_json_number(st_json_next(st_json_first(root))) == -(double)INFINITY);
     st_json_free(root);
 }
 
-static void test_bad_hjson(void **state)
+TEST(test_bad_hjson)
 {
     static const char *const rows[][2] = {
         {"", "t:1:1: a value is missing"},
@@ -210,7 +200,6 @@ static void test_bad_hjson(void **state)
         {"{} x", "t:1:4: more text after the end"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_json *root = NULL;
 
@@ -221,11 +210,10 @@ static void test_bad_hjson(void **state)
     }
 }
 
-static void test_nul_byte(void **state)
+TEST(test_nul_byte)
 {
     st_json *root = NULL;
 
-    (void)state;
     assert_int_equal(st_json_parse(&root, "{}\0", 3, "t"), STRATA_E_CONFIG);
     assert_int_equal(st_json_parse(&root, "\"a\0b\"", 5, "t"), STRATA_E_CONFIG);
     assert_int_equal(st_json_parse(&root, "12345", 2, "t"), STRATA_OK);
@@ -233,12 +221,11 @@ static void test_nul_byte(void **state)
     st_json_free(root);
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
     char text[200];
     st_json *root = NULL;
 
-    (void)state;
     memset(text, '[', 64);
     memset(text + 64, ']', 64);
     assert_int_equal(st_json_parse(&root, text, 128, "t"), STRATA_OK);
@@ -249,12 +236,11 @@ static void test_depth(void **state)
     assert_string_equal(strata_last_error(), "t:1:65: nested deeper than 64");
 }
 
-static void test_reading_a_tree(void **state)
+TEST(test_reading_a_tree)
 {
     st_json *root;
     const st_json *list, *item;
 
-    (void)state;
     assert_int_equal(parse(&root, "{\"n\":null,\"list\":[true,2.5,\"s\\u00e9\"],\"o\":{}}"), STRATA_OK);
     assert_int_equal(st_json_type(root), ST_JSON_OBJECT);
     assert_null(st_json_name(root));
@@ -278,7 +264,7 @@ static void test_reading_a_tree(void **state)
     st_json_free(root);
 }
 
-static void test_whole_numbers(void **state)
+TEST(test_whole_numbers)
 {
     static const struct {
         const char *text;
@@ -300,7 +286,6 @@ static void test_whole_numbers(void **state)
         {"null", 0, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t value = 77;
         st_json *root;
@@ -313,7 +298,7 @@ static void test_whole_numbers(void **state)
 }
 
 /* What a double does not say of a number: that it was written with a point, and the digits of a large integer. */
-static void test_numbers_keep_their_text(void **state)
+TEST(test_numbers_keep_their_text)
 {
     static const char text[] =
         "{\"1.0\": \"-2.0\\\"3.0\\\\\", \"a\": [1, 1.0, -0.0, -0, 1e2, 2.5, 9007199254740991, 9007199254740992, "
@@ -327,7 +312,6 @@ static void test_numbers_keep_their_text(void **state)
     FILE *file = open_memstream(&written, &bytes);
     st_json *root;
 
-    (void)state;
     assert_int_equal(parse(&root, text), STRATA_OK);
     for (const st_json *n = st_json_first(st_json_get(root, "a")); n != NULL; n = st_json_next(n), i++) {
         if (wanted[i] == NULL)
@@ -351,14 +335,13 @@ static void test_numbers_keep_their_text(void **state)
 }
 
 /* A header of many names, as safetensors has: all different, then one twice. */
-static void test_many_names(void **state)
+TEST(test_many_names)
 {
     enum { COUNT = 20000 };
     size_t capacity = (size_t)COUNT * 16 + 64, used;
     char *text = malloc(capacity);
     st_json *root = NULL;
 
-    (void)state;
     assert_non_null(text);
     used = (size_t)snprintf(text, capacity, "{\"k0\":0");
     for (int i = 1; i < COUNT; i++)
@@ -372,12 +355,11 @@ static void test_many_names(void **state)
     free(text);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     const char *path;
     st_json *root = NULL;
 
-    (void)state;
     scratch_open();
     scratch_put("json", "{\"a\": 5e8}\n");
     path = scratch_path("json");
@@ -410,11 +392,10 @@ static void test_files(void **state)
     assert_null(root);
 }
 
-static void test_single_failure_walk(void **state)
+TEST(test_single_failure_walk)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     scratch_open();
     scratch_put("json", "{\"a\":{\"b\":1,\"c\":2},\"d\":3.0}");
     while (fault_walk_next(&walk)) {
@@ -431,7 +412,7 @@ static void test_single_failure_walk(void **state)
 }
 
 /* What Python writes of a row is read where strict text is refused, and the members that have it are told. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const struct {
         const char *text;
@@ -454,7 +435,6 @@ static void test_rows(void **state)
     char text[256];
     st_json *root;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "%s", rows[i].text);
         assert_int_equal(st_json_parse_row(&root, &odd, text, strlen(text), "t", 1, 1), STRATA_OK);
@@ -477,26 +457,4 @@ static void test_rows(void **state)
     assert_int_equal(st_json_parse_row(&root, &odd, text, strlen(text), "t", 1, 1), STRATA_OK);
     assert_int_equal(odd.members, UINT64_C(1) << 20);
     st_json_free(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_hjson),
-        cmocka_unit_test(test_hjson_infinity),
-        cmocka_unit_test(test_bad_hjson),
-        cmocka_unit_test(test_nul_byte),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_reading_a_tree),
-        cmocka_unit_test(test_whole_numbers),
-        cmocka_unit_test(test_numbers_keep_their_text),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_single_failure_walk),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* tests/core/test_json_edit.c - one member of a JSON text is replaced or added; every other byte stays. */
 #include "core/json/json_edit.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 
 #include <stdlib.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void sections_are_replaced_or_added(void **state)
+TEST(sections_are_replaced_or_added)
 {
     static const struct {
         const char *before, *after;
@@ -27,7 +21,6 @@ static void sections_are_replaced_or_added(void **state)
         {"{\"aio2\":1,\"ai\":2,\"aio\":[3]}", "{\"aio2\":1,\"ai\":2,\"aio\":{}}"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *out = NULL;
 
@@ -37,7 +30,7 @@ static void sections_are_replaced_or_added(void **state)
     }
 }
 
-static void sections_are_indented_as_the_file_is(void **state)
+TEST(sections_are_indented_as_the_file_is)
 {
     static const char section[] = "{\n        \"x\": 1,\n        \"y\": 2\n    }";
     static const struct {
@@ -52,7 +45,6 @@ static void sections_are_indented_as_the_file_is(void **state)
         {"{ \"aio\": {} }", "{ \"aio\": {\"x\": 1, \"y\": 2} }"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *out = NULL;
 
@@ -62,11 +54,10 @@ static void sections_are_indented_as_the_file_is(void **state)
     }
 }
 
-static void bad_text_is_refused(void **state)
+TEST(bad_text_is_refused)
 {
     static const char *const bad[] = {"", "[]", "3", "{\"a\":1,}", "{\"a\":1,\"a\":2}", "{\"a\":1} x"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char *out = NULL;
 
@@ -76,24 +67,11 @@ static void bad_text_is_refused(void **state)
 }
 
 /* A value that is no JSON, or text that says the key in another spelling, makes no text. */
-static void bad_results_are_refused(void **state)
+TEST(bad_results_are_refused)
 {
     char *out = NULL;
 
-    (void)state;
     assert_int_equal(st_json_edit(&out, "{}", "test", "aio", "{"), STRATA_E_CONFIG);
     assert_int_equal(st_json_edit(&out, "{\"\\u0061io\":1}", "test", "aio", "2"), STRATA_E_CONFIG);
     assert_null(out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sections_are_replaced_or_added),
-        cmocka_unit_test(sections_are_indented_as_the_file_is),
-        cmocka_unit_test(bad_text_is_refused),
-        cmocka_unit_test(bad_results_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

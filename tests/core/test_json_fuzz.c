@@ -5,18 +5,12 @@
  */
 #include "core/base/rng.h"
 #include "core/json/json.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TEXT_BYTES_MAX 512
 
@@ -137,11 +131,10 @@ static bool run_round(uint64_t round)
     return accepted;
 }
 
-static void test_mutations(void **state)
+TEST(test_mutations)
 {
     uint64_t accepted = 0;
 
-    (void)state;
     for (uint64_t round = 0; round < fuzz_rounds; round++)
         accepted += run_round(round);
     print_message("seed %llu: %llu of %llu mutations accepted\n", (unsigned long long)fuzz_seed, (unsigned long long)accepted,
@@ -149,13 +142,11 @@ static void test_mutations(void **state)
     assert_true(accepted > fuzz_rounds / 100 && accepted < fuzz_rounds / 2);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutations)};
-
     if (argc > 1)
         fuzz_rounds = strtoull(argv[1], NULL, 10);
     if (argc > 2)
         fuzz_seed = strtoull(argv[2], NULL, 10);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* tests/core/test_json_parts.c - a text whose large members are read in parts says what it says as a tree: the same members in
  * the same order, the same faults at the same places. */
 #include "core/json/json_parts.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -8,13 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* {"a":{"v":{"k0":..., ...},"x":[1]},"l":[..., ...],"z":true}, with so many members and elements. */
 static char *make_text(uint32_t count)
@@ -76,11 +70,10 @@ static void check_parts(struct st_json_large *large, const st_json *whole)
     assert_int_equal(left, 0);
 }
 
-static void parts_are_the_whole(void **state)
+TEST(parts_are_the_whole)
 {
     static const uint32_t counts[] = {1, 2, 4095, 4096, 4097, 8192, 9000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         struct st_json_large large[] = {{.key = "l"}, {.key = "a.v"}};
         char *text = make_text(counts[i]);
@@ -101,7 +94,7 @@ static void parts_are_the_whole(void **state)
 }
 
 /* What is empty, no list, not there, or written otherwise stays in the tree. */
-static void other_members_stay(void **state)
+TEST(other_members_stay)
 {
     static const char *const texts[] = {"{\"a\":{\"v\":{ }}}",
                                         "{\"a\":{\"v\":[\n]}}",
@@ -114,7 +107,6 @@ static void other_members_stay(void **state)
                                         "{\"a\":null}",
                                         "3"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_json_large large = {.key = "a.v"};
         char text[64], *have, *want;
@@ -136,7 +128,7 @@ static void other_members_stay(void **state)
     }
 }
 
-static void faults_have_their_place(void **state)
+TEST(faults_have_their_place)
 {
     static const struct {
         const char *text, *says;
@@ -149,7 +141,6 @@ static void faults_have_their_place(void **state)
     st_json *tree = NULL;
     char text[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "%s", rows[i].text);
         assert_int_equal(st_json_parse_large(&tree, &large, 1, text, strlen(text), "t"), STRATA_E_CONFIG);
@@ -163,7 +154,7 @@ static void faults_have_their_place(void **state)
 }
 
 /* In a later part, too, which begins within a line. */
-static void a_later_part_knows_its_place(void **state)
+TEST(a_later_part_knows_its_place)
 {
     struct st_json_large large = {.key = "l"};
     st_json *tree, *part;
@@ -171,7 +162,6 @@ static void a_later_part_knows_its_place(void **state)
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(file);
     fputs("{\"l\":[0", file);
     for (uint32_t i = 0; i < 4999; i++)
@@ -187,26 +177,14 @@ static void a_later_part_knows_its_place(void **state)
     free(text);
 }
 
-static void refused_memory_is_said(void **state)
+TEST(refused_memory_is_said)
 {
     struct st_json_large large = {.key = "l"};
     char *text = make_text(3);
     st_json *tree;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "json.alloc", .count = 1, .result = -1});
     assert_int_equal(st_json_parse_large(&tree, &large, 1, text, strlen(text), "t"), STRATA_E_NOMEM);
     assert_int_equal(st_fault_disarm(), 1);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_the_whole),     cmocka_unit_test(other_members_stay),
-        cmocka_unit_test(faults_have_their_place), cmocka_unit_test(a_later_part_knows_its_place),
-        cmocka_unit_test(refused_memory_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,26 +1,19 @@
 /* tests/core/test_json_writer.c - what is written, exactly, and that it reads back. */
 #include "core/json/json.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void test_line(void **state)
+TEST(test_line)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct st_json_writer w;
 
-    (void)state;
     assert_non_null(file);
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
@@ -60,14 +53,13 @@ static void test_line(void **state)
 }
 
 /* Who follows a file has each line when it ends, not when the file is closed. */
-static void test_lines_are_there_as_they_end(void **state)
+TEST(test_lines_are_there_as_they_end)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct st_json_writer w;
 
-    (void)state;
     assert_non_null(file);
     st_json_begin(&w, file);
     for (size_t i = 1; i <= 2; i++) {
@@ -80,11 +72,10 @@ static void test_lines_are_there_as_they_end(void **state)
     free(text);
 }
 
-static void test_doubles_read_back_exactly(void **state)
+TEST(test_doubles_read_back_exactly)
 {
     static const double values[] = {0.1, -1.0 / 3, 5e-324, 1.7976931348623157e308, 123456789012345680.0, 0.95, 1e-8, -0.0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         char *text = NULL;
         size_t bytes = 0;
@@ -105,7 +96,7 @@ static void test_doubles_read_back_exactly(void **state)
     }
 }
 
-static void test_deep(void **state)
+TEST(test_deep)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -113,7 +104,6 @@ static void test_deep(void **state)
     struct st_json_writer w;
     st_json *root;
 
-    (void)state;
     assert_non_null(file);
     st_json_begin(&w, file);
     st_json_array_open(&w, NULL);
@@ -130,7 +120,7 @@ static void test_deep(void **state)
 }
 
 /* Every kind of value, inside an object that has a member already. */
-static void test_trees(void **state)
+TEST(test_trees)
 {
     static const char tree[] = "{\"a\":[1,-2.5,true,false,null,\"x\\n\\\"\",[],{}],\"b\":{\"c\":9007199254740992}}";
     char *text = NULL, want[128];
@@ -139,7 +129,6 @@ static void test_trees(void **state)
     struct st_json_writer w;
     st_json *root;
 
-    (void)state;
     assert_non_null(file);
     assert_int_equal(st_json_parse(&root, tree, strlen(tree), "t"), STRATA_OK);
     st_json_begin(&w, file);
@@ -152,17 +141,4 @@ static void test_trees(void **state)
     assert_string_equal(text, want);
     st_json_free(root);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_lines_are_there_as_they_end),
-        cmocka_unit_test(test_doubles_read_back_exactly),
-        cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_trees),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

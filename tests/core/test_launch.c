@@ -2,16 +2,10 @@
 #include "core/base/error.h"
 #include "core/system/launch.h"
 #include "strata/status.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define VARIABLES_MAX 16
 
@@ -176,9 +170,8 @@ static const struct found rows[] = {
      "torch's variables"},
 };
 
-static void test_launchers(void **state)
+TEST(test_launchers)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_launch l = ST_LAUNCH_UNKNOWN;
 
@@ -198,14 +191,13 @@ static void test_launchers(void **state)
 }
 
 /* Every process of a run finds the same port, and another run most likely another one. */
-static void test_port_of_a_run(void **state)
+TEST(test_port_of_a_run)
 {
     const char *const first[] = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=589692929", NULL};
     const char *const second[] = {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=589692929", NULL};
     const char *const other[] = {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=589692930", NULL};
     struct st_launch a = ST_LAUNCH_UNKNOWN, b = ST_LAUNCH_UNKNOWN, c = ST_LAUNCH_UNKNOWN;
 
-    (void)state;
     assert_int_equal(st_launch_find(&a, first), STRATA_OK);
     assert_int_equal(st_launch_find(&b, second), STRATA_OK);
     assert_int_equal(st_launch_find(&c, other), STRATA_OK);
@@ -215,14 +207,13 @@ static void test_port_of_a_run(void **state)
 }
 
 /* Options come before variables, but must not contradict them. */
-static void test_options(void **state)
+TEST(test_options)
 {
     const char *const none[] = {NULL};
     const char *const torch[] = {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n", "MASTER_PORT=7",
                                  NULL};
     struct st_launch l = ST_LAUNCH_UNKNOWN;
 
-    (void)state;
     l.rank = 1, l.ranks = 2, l.port = 9;
     assert_int_equal(st_launch_find(&l, torch), STRATA_OK);
     assert_string_equal(l.source, "comm.rank and comm.ranks");
@@ -275,9 +266,8 @@ static const struct {
     {NONE, NONE, {"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=70000"}, {"MASTER_PORT is 70000", "1 to 65535"}},
 };
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
         struct st_launch l = ST_LAUNCH_UNKNOWN;
 
@@ -292,13 +282,12 @@ static void test_mistakes(void **state)
     }
 }
 
-static void test_long_address(void **state)
+TEST(test_long_address)
 {
     char address[ST_LAUNCH_ADDRESS_MAX + 20];
     const char *const variables[] = {"RANK=0", "WORLD_SIZE=2", address, NULL};
     struct st_launch l = ST_LAUNCH_UNKNOWN;
 
-    (void)state;
     memset(address, 'a', sizeof(address) - 1);
     address[sizeof(address) - 1] = '\0';
     memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
@@ -307,11 +296,10 @@ static void test_long_address(void **state)
 }
 
 /* Help names every variable that is read, each once. */
-static void test_variables_are_listed(void **state)
+TEST(test_variables_are_listed)
 {
     uint32_t count = 0;
 
-    (void)state;
     while (st_launch_variable(count) != NULL)
         count++;
     assert_true(count > 20);
@@ -321,28 +309,12 @@ static void test_variables_are_listed(void **state)
 }
 
 /* With one process, too, where it names no rank. */
-static void accelerate_is_known_by_its_precision(void **state)
+TEST(accelerate_is_known_by_its_precision)
 {
     static const char *const its[] = {"PATH=/bin", ST_LAUNCH_ACCELERATE "=no", NULL};
     static const char *const others[] = {"RANK=0", "WORLD_SIZE=1", "ACCELERATE_MIXED_PRECISIONS=no", ST_LAUNCH_ACCELERATE "=",
                                          NULL};
 
-    (void)state;
     assert_true(st_launch_by_accelerate(its));
     assert_false(st_launch_by_accelerate(others));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launchers),
-        cmocka_unit_test(test_port_of_a_run),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_long_address),
-        cmocka_unit_test(test_variables_are_listed),
-        cmocka_unit_test(accelerate_is_known_by_its_precision),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

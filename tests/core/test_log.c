@@ -1,19 +1,12 @@
 /* tests/core/test_log.c - lines reach the sink whole, and only from the chosen level on. */
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void test_levels(void **state)
+TEST(test_levels)
 {
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     st_log(ST_LOG_DEBUG, "no");
     st_log(ST_LOG_INFO, "no");
@@ -25,25 +18,14 @@ static void test_levels(void **state)
     assert_string_equal(kept_log.last, "step 3 of ten");
 }
 
-static void test_long_lines_are_cut(void **state)
+TEST(test_long_lines_are_cut)
 {
     char text[4000];
 
-    (void)state;
     memset(text, 'y', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     kept_log_begin(ST_LOG_DEBUG);
     st_log(ST_LOG_ERROR, "%s", text);
     kept_log_end();
     assert_int_equal(strlen(kept_log.last), 2047);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_long_lines_are_cut),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

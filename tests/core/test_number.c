@@ -5,24 +5,17 @@
 #include "core/yaml/yaml.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/comma.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 /* People's sentences follow the program. */
-static void test_text(void **state)
+TEST(test_text)
 {
     char text[32], *end;
 
-    (void)state;
     assert_int_equal(st_number_print(text, sizeof(text), "%.3g|%d", 0.125, 7), 7);
     assert_string_equal(text, "0.125|7");
     assert_true(st_number_read("2.5e-3 ", &end) == 2.5e-3);
@@ -31,7 +24,7 @@ static void test_text(void **state)
     assert_string_equal(text, "0,125");
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     static const char line[] = "{\"lr\":0.0025,\"half\":0.5,\"whole\":30.0}\n";
     char *text = NULL;
@@ -40,7 +33,6 @@ static void test_json(void **state)
     struct st_json_writer w;
     st_json *root = NULL;
 
-    (void)state;
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
     st_json_put_double(&w, "lr", 2.5e-3);
@@ -56,26 +48,24 @@ static void test_json(void **state)
     free(text);
 }
 
-static void test_yaml(void **state)
+TEST(test_yaml)
 {
     static const char text[] = "lr: 2.5e-3\nratio: 0.5\n";
     st_json *root = NULL;
 
-    (void)state;
     assert_ok(st_yaml_parse(&root, text, strlen(text), "file"));
     assert_true(st_json_number(st_json_get(root, "lr")) == 2.5e-3);
     assert_true(st_json_number(st_json_get(root, "ratio")) == 0.5);
     st_json_free(root);
 }
 
-static void test_picture(void **state)
+TEST(test_picture)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct st_svg svg;
 
-    (void)state;
     st_svg_begin(&svg, file, 10.5, 10, "t", "d");
     st_svg_group_open(&svg, "lane", "busy", 0.25, NULL);
     st_svg_line(&svg, 0.5, 1.5, 2.5, 3.5);
@@ -87,14 +77,7 @@ static void test_picture(void **state)
     free(text);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_yaml),
-        cmocka_unit_test(test_picture),
-    };
-
-    return comma_result(cmocka_run_group_tests(tests, comma_begin, comma_end));
+    return comma_result(test_run(comma_begin, comma_end));
 }

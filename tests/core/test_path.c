@@ -1,17 +1,11 @@
 /* tests/core/test_path.c - the parts of a path, also of one without a directory, of the root's, and of one that is too long. */
 #include "core/system/path.h"
 #include "tests/common/assert_status.h"
+#include "tests/common/test.h"
 
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void a_path_has_a_directory_and_a_name(void **state)
+TEST(a_path_has_a_directory_and_a_name)
 {
     static const char *const rows[][4] = {
         /* path, its name, its directory, "x" beside it */
@@ -24,7 +18,6 @@ static void a_path_has_a_directory_and_a_name(void **state)
     };
     char out[ST_PATH_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_string_equal(st_path_name(rows[i][0]), rows[i][1]);
         assert_ok(st_path_dir(out, rows[i][0]));
@@ -40,12 +33,11 @@ static void a_path_has_a_directory_and_a_name(void **state)
     assert_int_equal(st_path_length(""), 0);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
     enum { DIR_BYTES = ST_PATH_MAX - 2 };
     char path[ST_PATH_MAX + 1], out[ST_PATH_MAX];
 
-    (void)state;
     memset(path, 'd', sizeof(path));
     path[DIR_BYTES] = '\0';
     assert_ok(st_path_copy(out, path));
@@ -67,20 +59,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(strlen(out), DIR_BYTES - 1);
 }
 
-static void a_name_ends_in_letters_of_any_case(void **state)
+TEST(a_name_ends_in_letters_of_any_case)
 {
-    (void)state;
     assert_true(st_path_ends("rows.json", ".json") && st_path_ends("rows.JSON", ".json") && st_path_ends(".json", ".json"));
     assert_false(st_path_ends("json", ".json") || st_path_ends("rows.jsonl", ".json") || st_path_ends("", ".json"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_path_has_a_directory_and_a_name),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(a_name_ends_in_letters_of_any_case),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

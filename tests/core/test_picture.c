@@ -1,16 +1,12 @@
 /* test_picture - lanes, tiers and text as SVG; one step of a trace file, and what a bad one is told. */
 #include "core/picture/tiers.h"
 #include "core/picture/trace_read.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BASE                                                                                                                     \
     "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":1,\"args\":{\"name\":\"step\"}},"                                            \
@@ -81,12 +77,11 @@ static void assert_has(const char *text, const char *part)
 
 /* --- traces --- */
 
-static void rows_of_a_lane_share_it(void **state)
+TEST(rows_of_a_lane_share_it)
 {
     struct st_trace_step step;
     char *svg;
 
-    (void)state;
     read_events(&step, SPAN("op", "write_state", 4, 2000, 2000) SPAN("op", "write_weight", 5, 2500, 1000)
                            SPAN("op", "write_weight", 5, 3600, 300));
     assert_int_equal(step.lanes.count, 3);
@@ -101,11 +96,10 @@ static void rows_of_a_lane_share_it(void **state)
     st_trace_step_free(&step);
 }
 
-static void spans_are_cut_to_the_step(void **state)
+TEST(spans_are_cut_to_the_step)
 {
     struct st_trace_step step;
 
-    (void)state;
     read_events(&step, SPAN("op", "block_forward", 3, 0, 1500) SPAN("op", "block_backward", 3, 10500, 5000)
                            SPAN("op", "end", 3, 20000, 10));
     assert_int_equal(step.lanes.span_count, 2);
@@ -116,12 +110,11 @@ static void spans_are_cut_to_the_step(void **state)
     st_trace_step_free(&step);
 }
 
-static void a_stall_names_its_cause(void **state)
+TEST(a_stall_names_its_cause)
 {
     char *svg = draw_events(",{\"ph\":\"X\",\"cat\":\"stall\",\"name\":\"waits\",\"tid\":2,\"ts\":2000,\"dur\":4000,"
                             "\"args\":{\"lane\":\"write\"}}" SPAN("stall", "waits", 2, 7000, 2000));
 
-    (void)state;
     assert_has(svg, "step 1: 10 ms; stalls: write 4 ms, transfers 2 ms");
     assert_has(svg, "fill='" ST_SVG_VERMILLION "'");
     assert_has(svg, "class='label'>write</text>"); /* in the row of stalls */
@@ -133,7 +126,7 @@ static void a_stall_names_its_cause(void **state)
     free(svg);
 }
 
-static void a_step_is_chosen(void **state)
+TEST(a_step_is_chosen)
 {
     static const char text[] =
         "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" BASE STEP
@@ -141,7 +134,6 @@ static void a_step_is_chosen(void **state)
         ",{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"flush\",\"tid\":1,\"ts\":30000,\"dur\":1,\"args\":{\"step\":0}}]}";
     struct st_trace_step step;
 
-    (void)state;
     assert_int_equal(read_text(&step, text, 0), STRATA_OK);
     assert_int_equal(step.number, 2);
     st_trace_step_free(&step);
@@ -153,11 +145,10 @@ static void a_step_is_chosen(void **state)
 }
 
 /* What only touches the step is a neighbour's; a span of no length is drawn nowhere. */
-static void spans_beside_the_step_are_left_out(void **state)
+TEST(spans_beside_the_step_are_left_out)
 {
     struct st_trace_step step;
 
-    (void)state;
     read_events(&step, SPAN("op", "block_forward", 3, 500, 500) SPAN("op", "end", 3, 11000, 700)
                            SPAN("op", "block_forward", 3, 999, 2) SPAN("op", "end", 3, 10999, 2) SPAN("op", "end", 3, 5000, 0));
     assert_int_equal(step.lanes.span_count, 2);
@@ -167,7 +158,7 @@ static void spans_beside_the_step_are_left_out(void **state)
 }
 
 /* The last step is the one with the highest number, in whatever order a file has them: tools that join traces sort otherwise. */
-static void steps_come_in_any_order(void **state)
+TEST(steps_come_in_any_order)
 {
 #define NUMBERED(n, ts) ",{\"ph\":\"X\",\"cat\":\"step\",\"tid\":1,\"ts\":" #ts ",\"dur\":" #ts ",\"args\":{\"step\":" #n "}}"
     static const char text[] = "\t{\r\n\"traceEvents\" :\r\n[\t" BASE "\r\n" NUMBERED(3, 3000) NUMBERED(5, 5000)
@@ -175,7 +166,6 @@ static void steps_come_in_any_order(void **state)
     static const uint64_t wanted[][2] = {{0, 5}, {2, 2}, {3, 3}, {4, 4}, {5, 5}};
     struct st_trace_step step;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         assert_int_equal(read_text(&step, text, wanted[i][0]), STRATA_OK);
         assert_int_equal(step.number, wanted[i][1]);
@@ -188,7 +178,7 @@ static void steps_come_in_any_order(void **state)
 }
 
 /* Each is refused, with the place where something is wrong. */
-static void bad_traces_are_told_where(void **state)
+TEST(bad_traces_are_told_where)
 {
     static const struct {
         const char *text, *says;
@@ -215,7 +205,6 @@ static void bad_traces_are_told_where(void **state)
     };
     struct st_trace_step step;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const strata_status st = read_text(&step, cases[i].text, 0);
 
@@ -226,12 +215,11 @@ static void bad_traces_are_told_where(void **state)
     }
 }
 
-static void an_event_has_a_limit(void **state)
+TEST(an_event_has_a_limit)
 {
     char *text = malloc(ST_TRACE_EVENT_MAX + 100);
     struct st_trace_step step;
 
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', ST_TRACE_EVENT_MAX + 99);
     memcpy(text, "{\"traceEvents\":[{\"", 18);
@@ -243,9 +231,8 @@ static void an_event_has_a_limit(void **state)
 
 /* As many rows as are allowed, each named and placed by an event of its own: all are known, in their order; one more is refused.
  */
-static void rows_have_a_limit(void **state)
+TEST(rows_have_a_limit)
 {
-    (void)state;
     for (unsigned rows = ST_TRACE_THREADS_MAX; rows <= ST_TRACE_THREADS_MAX + 1; rows++) {
         struct st_trace_step step;
         char *text = NULL;
@@ -290,14 +277,13 @@ static size_t count_of(const char *text, const char *part)
 }
 
 #define MANY 100000u
-static void many_small_spans_stay_small(void **state)
+TEST(many_small_spans_stay_small)
 {
     struct st_lane_span *spans = calloc(MANY, sizeof(*spans));
     const char *names[] = {"compute"};
     struct st_lanes lanes = {"a", MANY * 1e-7, names, 1, ST_NO_LANE, spans, MANY};
     char *svg;
 
-    (void)state;
     assert_non_null(spans);
     for (uint32_t i = 0; i < MANY; i++)
         spans[MANY - 1 - i] =
@@ -311,7 +297,7 @@ static void many_small_spans_stay_small(void **state)
 }
 
 /* Two reads that touch are one, a write beside them is another; what ran a quarter of the time is paler. */
-static void only_what_is_alike_is_merged(void **state)
+TEST(only_what_is_alike_is_merged)
 {
     struct st_lane_span spans[] = {{0, 1, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_READ, "read_state"},
                                    {1, 2, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_READ, "read_act"},
@@ -321,7 +307,6 @@ static void only_what_is_alike_is_merged(void **state)
     struct st_lanes lanes = {"a", 10, names, 1, ST_NO_LANE, spans, 4};
     char *svg = draw(&lanes);
 
-    (void)state;
     assert_int_equal(lanes.span_count, 3);
     assert_true(spans[0].end == 2 && spans[0].count == 2 && spans[0].name == NULL);
     assert_has(svg, "<title>read, 2 of them: 0 us to 2 s, in all 2 s</title>");
@@ -332,7 +317,7 @@ static void only_what_is_alike_is_merged(void **state)
 }
 
 /* What one row does right after another is not the other's. */
-static void rows_are_merged_apart(void **state)
+TEST(rows_are_merged_apart)
 {
     struct st_lane_span spans[] = {{0, 1, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"},
                                    {0.5, 1.5, 1, 0, 1, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"},
@@ -341,7 +326,6 @@ static void rows_are_merged_apart(void **state)
     struct st_lanes lanes = {"a", 2, names, 1, ST_NO_LANE, spans, 3};
     char *svg = draw(&lanes);
 
-    (void)state;
     assert_int_equal(lanes.span_count, 2);
     assert_has(svg, "<title>write_state, 2 of them: 0 us to 2 s, in all 2 s</title>");
     assert_has(svg, "<title>write_state: 500 ms to 1.5 s</title>");
@@ -349,13 +333,12 @@ static void rows_are_merged_apart(void **state)
 }
 
 /* A row grows with what runs in it at once, so that each of many stays as thick as each of few. */
-static void each_of_many_has_its_height(void **state)
+TEST(each_of_many_has_its_height)
 {
     struct st_lane_span spans[64];
     const char *names[] = {"write"};
     double before = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < 64; i++)
         spans[i] = (struct st_lane_span){0, 1, 1, 0, i, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"};
     for (uint32_t threads = 1; threads <= 64; threads *= 2) {
@@ -368,13 +351,12 @@ static void each_of_many_has_its_height(void **state)
     }
 }
 
-static void names_are_escaped(void **state)
+TEST(names_are_escaped)
 {
     const char *names[] = {"a<&>'b\"", "\x1b[31m\n\xff", "\xef\xbf\xbe"};
     struct st_lanes lanes = {"<b>", 1, names, 3, ST_NO_LANE, NULL, 0};
     char *svg = draw(&lanes);
 
-    (void)state;
     assert_has(svg, ">a&lt;&amp;&gt;&#39;b&quot;</text>");
     assert_has(svg, ">\\x1b[31m\\x0a\\xff</text>");
     assert_has(svg, ">\xef\xbf\xbd</text>"); /* no character of XML */
@@ -383,14 +365,13 @@ static void names_are_escaped(void **state)
     free(svg);
 }
 
-static void long_text_is_cut(void **state)
+TEST(long_text_is_cut)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct st_svg svg = {file, 100, 100};
 
-    (void)state;
     assert_non_null(file);
     st_svg_text(&svg, 0, 0, "label", 4 * ST_SVG_LETTER, "abcdef");
     st_svg_text(&svg, -1.25, 3.04, "label", 4 * ST_SVG_LETTER, "abcd");
@@ -403,7 +384,7 @@ static void long_text_is_cut(void **state)
     free(text);
 }
 
-static void tiers_are_to_scale(void **state)
+TEST(tiers_are_to_scale)
 {
     struct st_tier_column columns[] = {
         {"device", 240ull << 20, 120ull << 20, 1 << 20, {{"weights", "fill='red'", 120ull << 20}}, 1},
@@ -413,7 +394,6 @@ static void tiers_are_to_scale(void **state)
     FILE *file = open_memstream(&text, &bytes);
     struct st_svg svg = {file, 1000, 1000};
 
-    (void)state;
     assert_non_null(file);
     st_tiers_draw(&svg, columns, 2, 0);
     assert_int_equal(fclose(file), 0);
@@ -424,28 +404,4 @@ static void tiers_are_to_scale(void **state)
     assert_has(text, ">needed at least 200 MiB</text>");
     assert_has(text, "<path class='held' d='M500 160h92v120h-92z'>"); /* what lacks and what is there: the column's height */
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_lane_share_it),
-        cmocka_unit_test(spans_are_cut_to_the_step),
-        cmocka_unit_test(a_stall_names_its_cause),
-        cmocka_unit_test(a_step_is_chosen),
-        cmocka_unit_test(spans_beside_the_step_are_left_out),
-        cmocka_unit_test(steps_come_in_any_order),
-        cmocka_unit_test(bad_traces_are_told_where),
-        cmocka_unit_test(an_event_has_a_limit),
-        cmocka_unit_test(rows_have_a_limit),
-        cmocka_unit_test(many_small_spans_stay_small),
-        cmocka_unit_test(only_what_is_alike_is_merged),
-        cmocka_unit_test(rows_are_merged_apart),
-        cmocka_unit_test(each_of_many_has_its_height),
-        cmocka_unit_test(names_are_escaped),
-        cmocka_unit_test(long_text_is_cut),
-        cmocka_unit_test(tiers_are_to_scale),
-    };
-
-    return cmocka_run_group_tests_name("picture", tests, NULL, NULL);
 }

@@ -2,19 +2,13 @@
 #include "core/system/pressure.h"
 #include "strata/status.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define UNKNOWN   ST_PRESSURE_UNKNOWN
 #define PSI(s, f) "some avg10=1.00 avg60=2.00 avg300=3.00 total=" s "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=" f "\n"
@@ -46,12 +40,11 @@ static void assert_unknown(const struct st_pressure_sample *s)
 
 /* --- sampling --- */
 
-static void every_counter_is_read(void **state)
+TEST_SETUP(every_counter_is_read, scratch_create, scratch_remove)
 {
     struct st_pressure_sample s;
     struct st_pressure *p;
 
-    (void)state;
     put_proc();
     p = open_fake();
     st_pressure_sample(p, &s);
@@ -67,12 +60,11 @@ static void every_counter_is_read(void **state)
 }
 
 /* The files are gone by the second sample: it can only have used the open ones. */
-static void a_sample_opens_nothing(void **state)
+TEST_SETUP(a_sample_opens_nothing, scratch_create, scratch_remove)
 {
     struct st_pressure_sample s, again;
     struct st_pressure *p;
 
-    (void)state;
     put_proc();
     p = open_fake();
     scratch_put("proc/pressure/memory", PSI("6000000", "700000"));
@@ -85,12 +77,11 @@ static void a_sample_opens_nothing(void **state)
     assert_int_equal(scratch_create(NULL), 0);
 }
 
-static void nothing_there_is_unknown(void **state)
+TEST_SETUP(nothing_there_is_unknown, scratch_create, scratch_remove)
 {
     struct st_pressure_sample s;
     struct st_pressure *p = open_fake();
 
-    (void)state;
     st_pressure_sample(p, &s);
     assert_unknown(&s);
     assert_int_equal(st_pressure_scope(p), ST_PRESSURE_NO_PSI);
@@ -100,7 +91,7 @@ static void nothing_there_is_unknown(void **state)
     assert_unknown(&s);
 }
 
-static void nonsense_is_unknown(void **state)
+TEST_SETUP(nonsense_is_unknown, scratch_create, scratch_remove)
 {
     static const char *const texts[] = {
         "", "\n", ")", "1 (x", "some\nfull", "VmSwap:\nsome total=\nfull avg10=1\n", "pswpin\npswpout \n7\n"};
@@ -108,7 +99,6 @@ static void nonsense_is_unknown(void **state)
                                         "cgroup/memory.events"};
     struct st_pressure_sample s;
 
-    (void)state;
     scratch_put("proc/self/cgroup", "nonsense\n0:\n0::\n");
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_pressure *p;
@@ -123,12 +113,11 @@ static void nonsense_is_unknown(void **state)
 }
 
 /* The longest path that the system takes is read; of a longer one no beginning is. */
-static void a_path_too_long_is_not_there(void **state)
+TEST_SETUP(a_path_too_long_is_not_there, scratch_create, scratch_remove)
 {
     const size_t longest = PATH_MAX - 1 - strlen("/vmstat");
     char proc[PATH_MAX];
 
-    (void)state;
     put_proc();
     scratch_put("proc/vmsta", "pswpin 99\n");
     memset(proc, '/', sizeof(proc));
@@ -147,7 +136,7 @@ static void a_path_too_long_is_not_there(void **state)
 }
 
 /* In the order in which they are looked for. */
-static void the_groups_own_file_is_preferred(void **state)
+TEST_SETUP(the_groups_own_file_is_preferred, scratch_create, scratch_remove)
 {
     static const struct {
         const char *dir;
@@ -162,7 +151,6 @@ static void the_groups_own_file_is_preferred(void **state)
     struct st_pressure_sample s;
     char name[PATH_MAX], text[256];
 
-    (void)state;
     put_proc();
     scratch_put("proc/self/cgroup", "4:memory:/x\n0::/a/b\n");
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -181,12 +169,11 @@ static void the_groups_own_file_is_preferred(void **state)
 }
 
 /* Inside a container the scratch_dir of the tree is the group. */
-static void limits_met_are_counted(void **state)
+TEST_SETUP(limits_met_are_counted, scratch_create, scratch_remove)
 {
     struct st_pressure_sample s;
     struct st_pressure *p;
 
-    (void)state;
     put_proc();
     scratch_put("proc/self/cgroup", "0::/\n");
     scratch_put("cgroup/memory.pressure", PSI("9", "8"));
@@ -200,13 +187,12 @@ static void limits_met_are_counted(void **state)
 }
 
 /* The counters of a real system never fall. */
-static void this_machine(void **state)
+TEST(this_machine)
 {
     struct st_pressure_sample before, after;
     struct st_pressure_verdict v;
     struct st_pressure *p;
 
-    (void)state;
     assert_int_equal(st_pressure_open(&p, NULL, NULL), STRATA_OK);
     st_pressure_sample(p, &before);
     st_pressure_sample(p, &after);
@@ -231,12 +217,11 @@ static struct st_pressure_verdict judge(struct st_pressure_sample before, struct
     return v;
 }
 
-static void calm_is_calm(void **state)
+TEST(calm_is_calm)
 {
     struct st_pressure_sample unknown;
     struct st_pressure_verdict v;
 
-    (void)state;
     memset(&unknown, 0xff, sizeof(unknown));
     v = judge(zero, zero, 1);
     assert_true(!v.pressed && v.waited_fraction == 0);
@@ -251,11 +236,10 @@ static void calm_is_calm(void **state)
     assert_true(!v.pressed && v.moved.major_faults == 0 && v.moved.some_us == 0);
 }
 
-static void waiting_for_memory_is_pressure(void **state)
+TEST(waiting_for_memory_is_pressure)
 {
     struct st_pressure_verdict v;
 
-    (void)state;
     assert_false(judge(zero, (struct st_pressure_sample){.some_us = 99000}, 2).pressed);
     v = judge(zero, (struct st_pressure_sample){.some_us = 240000, .major_faults = 1234, .swap_bytes = 300u << 20}, 2);
     assert_true(v.pressed);
@@ -269,11 +253,10 @@ static void waiting_for_memory_is_pressure(void **state)
 }
 
 /* A program that starts reads its own pages from disk: that alone is no pressure where PSI says so. */
-static void major_faults_count_where_they_must(void **state)
+TEST(major_faults_count_where_they_must)
 {
     struct st_pressure_sample after = {.major_faults = 1000};
 
-    (void)state;
     assert_false(judge(zero, after, 1).pressed);
     after.pages_in = 1;
     assert_true(judge(zero, after, 1).pressed);
@@ -285,11 +268,10 @@ static void major_faults_count_where_they_must(void **state)
     assert_false(judge(zero, after, 1).pressed);
 }
 
-static void pages_that_leave_are_pressure(void **state)
+TEST(pages_that_leave_are_pressure)
 {
     const struct st_pressure_sample some = {.swap_bytes = 4 << 20}, more = {.swap_bytes = 5 << 20};
 
-    (void)state;
     assert_false(judge(some, some, 1).pressed); /* long ago */
     assert_false(judge(more, some, 1).pressed);
     assert_string_equal(judge(some, more, 1).sentence,
@@ -297,7 +279,7 @@ static void pages_that_leave_are_pressure(void **state)
 }
 
 /* The largest numbers fit the sentence. */
-static void sentences_end_inside(void **state)
+TEST(sentences_end_inside)
 {
     const struct st_pressure_sample most = {.major_faults = UNKNOWN - 1,
                                             .swap_bytes = UNKNOWN - 1,
@@ -306,28 +288,6 @@ static void sentences_end_inside(void **state)
                                             .group_limit_hits = UNKNOWN - 1};
     const struct st_pressure_verdict v = judge(zero, most, 1e-9);
 
-    (void)state;
     assert_non_null(strstr(v.sentence, "18,446,744,073,709,551,614 major faults, 100 %"));
     assert_non_null(strstr(v.sentence, "or raise the group's limit"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_counter_is_read, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_sample_opens_nothing, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(nothing_there_is_unknown, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(nonsense_is_unknown, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_path_too_long_is_not_there, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(the_groups_own_file_is_preferred, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(limits_met_are_counted, scratch_create, scratch_remove),
-        cmocka_unit_test(this_machine),
-        cmocka_unit_test(calm_is_calm),
-        cmocka_unit_test(waiting_for_memory_is_pressure),
-        cmocka_unit_test(major_faults_count_where_they_must),
-        cmocka_unit_test(pages_that_leave_are_pressure),
-        cmocka_unit_test(sentences_end_inside),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* tests/core/test_rng.c - published Philox answers, slices of the same stream, moments of the normal, bijections. */
 #include "core/base/rng.h"
+#include "tests/common/test.h"
 
 #include "core/base/checksum.h"
 #include "core/base/cpu.h"
@@ -9,15 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 /* kat_vectors of Random123 1.09, philox4x32 10. */
-static void test_philox_known_answers(void **state)
+TEST(test_philox_known_answers)
 {
     static const struct {
         uint64_t index, stream, seed;
@@ -31,7 +25,6 @@ static void test_philox_known_answers(void **state)
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint32_t out[4];
 
@@ -40,23 +33,21 @@ static void test_philox_known_answers(void **state)
     }
 }
 
-static void test_u64_walks_the_blocks(void **state)
+TEST(test_u64_walks_the_blocks)
 {
     uint32_t block[4];
 
-    (void)state;
     st_rng_block(block, 9, 8, 7);
     assert_true(st_rng_u64(9, 8, 14) == ((uint64_t)block[1] << 32 | block[0]));
     assert_true(st_rng_u64(9, 8, 15) == ((uint64_t)block[3] << 32 | block[2]));
 }
 
 /* Any slice of a stream equals the same slice of the whole. */
-static void test_normal_slices(void **state)
+TEST(test_normal_slices)
 {
     enum { COUNT = 3000 };
     static float whole[COUNT], part[COUNT + 1];
 
-    (void)state;
     st_rng_normal(whole, COUNT, 5, 6, 0, 0.02f);
     for (size_t first = 0; first < 20; first++)
         for (size_t count = 0; count < 600; count += first % 2 == 0 ? 1 : 97) {
@@ -68,13 +59,12 @@ static void test_normal_slices(void **state)
 }
 
 /* Sample by sample against Box-Muller in double precision with libm. */
-static void test_normal_is_box_muller(void **state)
+TEST(test_normal_is_box_muller)
 {
     enum { BLOCKS = 20000 };
     const double two_pi = 6.283185307179586;
     float *values = malloc(BLOCKS * 4 * sizeof(values[0]));
 
-    (void)state;
     assert_non_null(values);
     st_rng_normal(values, BLOCKS * 4, 11, 12, 0, 1.0f);
     for (uint64_t i = 0; i < BLOCKS; i++) {
@@ -93,12 +83,11 @@ static void test_normal_is_box_muller(void **state)
 }
 
 /* The bits are part of the contract: a preset's weights are the same on every machine. */
-static void test_normal_bits(void **state)
+TEST(test_normal_bits)
 {
     enum { COUNT = 100003 };
     float *values = malloc(COUNT * sizeof(values[0]));
 
-    (void)state;
     assert_non_null(values);
     st_rng_normal(values, COUNT, 1234, 1, 3, 0.02f);
     assert_true(st_checksum64(values, COUNT * sizeof(values[0])) == UINT64_C(0x8484d445c3cbe7dd));
@@ -144,12 +133,11 @@ static void check_counters(size_t blocks, uint64_t seed, uint64_t stream, uint64
 }
 
 /* Many streams, places (the ends of both halves of the counter included), lengths and deviations. */
-static void test_every_variant_gives_the_scalar_bits(void **state)
+TEST(test_every_variant_gives_the_scalar_bits)
 {
     static const float stds[] = {0.02f, 1.0f, 0.0f, 0.0036084391824351613f, 3.4e38f, 1.2e-38f, -0.5f};
     static const uint64_t places[] = {0, 1, 7, UINT32_MAX - 130ull, UINT64_C(5) << 40, UINT64_MAX / 4 - 400};
 
-    (void)state;
     for (size_t blocks = 0; blocks < 80; blocks++)
         for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++)
             check_counters(blocks, blocks, places[p], places[p] + blocks, stds[blocks % 7]);
@@ -161,12 +149,11 @@ static void test_every_variant_gives_the_scalar_bits(void **state)
 }
 
 /* Slices that begin and end within a counter, as st_rng_normal() takes them. */
-static void test_every_variant_cuts_the_same_slices(void **state)
+TEST(test_every_variant_cuts_the_same_slices)
 {
     enum { COUNT = 400 };
     static float whole[COUNT], part[COUNT + 1];
 
-    (void)state;
     (void)st_rng_normal_scalar(whole, COUNT / 4, 5, 6, 0, 0.02f);
     for (size_t v = 0; v < VARIANTS; v++)
         for (size_t first = 0; first < 40 && (st_cpu_features() & variants[v].feature) == variants[v].feature; first++)
@@ -183,14 +170,13 @@ static double normal_cdf(double x)
     return 0.5 * erfc(-x / sqrt(2.0));
 }
 
-static void test_normal_distribution(void **state)
+TEST(test_normal_distribution)
 {
     enum { COUNT = 1 << 20, BINS = 64 };
     float *values = malloc(COUNT * sizeof(values[0]));
     double sum = 0, sum2 = 0, sum4 = 0, product = 0, chi2 = 0;
     unsigned bins[BINS] = {0};
 
-    (void)state;
     assert_non_null(values);
     st_rng_normal(values, COUNT, 42, 7, 0, 1.0f);
     for (size_t i = 0; i < COUNT; i++) {
@@ -214,11 +200,10 @@ static void test_normal_distribution(void **state)
     assert_true(chi2 < 63 + 5 * 11.2);
 }
 
-static void test_normal_scale(void **state)
+TEST(test_normal_scale)
 {
     float one[257], two[257];
 
-    (void)state;
     st_rng_normal(one, 257, 3, 3, 1, 1.0f);
     st_rng_normal(two, 257, 3, 3, 1, 0.5f);
     for (size_t i = 0; i < 257; i++)
@@ -243,43 +228,22 @@ static void check_bijection(uint64_t n, uint64_t seed)
     free(seen);
 }
 
-static void test_permutation_is_a_bijection(void **state)
+TEST(test_permutation_is_a_bijection)
 {
     static const uint64_t sizes[] = {255, 256, 257, 1000, 4096, 4097, 65537};
 
-    (void)state;
     for (uint64_t n = 1; n < 70; n++)
         check_bijection(n, n * 77);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         check_bijection(sizes[i], i);
 }
 
-static void test_permutation_depends_on_seed(void **state)
+TEST(test_permutation_depends_on_seed)
 {
     unsigned same = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < 1000; i++)
         same += st_rng_permute(i, 1000, 1, 0) == st_rng_permute(i, 1000, 2, 0);
     assert_true(same < 20);
     assert_true(st_rng_permute(12345, UINT64_MAX, 1, 0) != 12345);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_u64_walks_the_blocks),
-        cmocka_unit_test(test_normal_slices),
-        cmocka_unit_test(test_normal_is_box_muller),
-        cmocka_unit_test(test_normal_bits),
-        cmocka_unit_test(test_every_variant_gives_the_scalar_bits),
-        cmocka_unit_test(test_every_variant_cuts_the_same_slices),
-        cmocka_unit_test(test_normal_distribution),
-        cmocka_unit_test(test_normal_scale),
-        cmocka_unit_test(test_permutation_is_a_bijection),
-        cmocka_unit_test(test_permutation_depends_on_seed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

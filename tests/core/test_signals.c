@@ -1,6 +1,7 @@
 /* tests/core/test_signals.c - who blocks which signals: threads of ours, the thread that waits, and children. */
 #include "core/system/signals.h"
 #include "core/system/thread.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,13 +10,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -77,11 +71,10 @@ static void threads_block_what_comes_from_outside(void **state)
         assert_int_equal(sigismember(&mask, from_outside[i]), 0);
 }
 
-static void one_thread_takes_signals(void **state)
+TEST(one_thread_takes_signals)
 {
     struct sigaction action = {.sa_handler = note_thread};
 
-    (void)state;
     check_blocked();
     for (size_t i = 0; i < COUNT(that_end); i++) {
         assert_int_equal(kill(getpid(), that_end[i]), 0);
@@ -127,12 +120,11 @@ static const char *child_status(void)
     return text;
 }
 
-static void children_get_what_we_were_started_with(void **state)
+TEST(children_get_what_we_were_started_with)
 {
     const char *status = child_status();
     unsigned long long mask = 1;
 
-    (void)state;
     assert_non_null(strstr(status, "SigBlk:"));
     assert_int_equal(sscanf(strstr(status, "SigBlk:"), "SigBlk: %llx", &mask), 1);
     assert_int_equal(mask, 1ull << (SIGUSR2 - 1));
@@ -156,15 +148,11 @@ static int start_signals(void **state)
     return sem_init(&came, 0, 0) == 0 && st_signals_start(note_end) == STRATA_OK ? 0 : -1;
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest before[] = {
         cmocka_unit_test(threads_block_what_comes_from_outside),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_takes_signals),
-        cmocka_unit_test(children_get_what_we_were_started_with),
-    };
 
-    return cmocka_run_group_tests(before, NULL, NULL) + cmocka_run_group_tests(tests, start_signals, NULL);
+    return cmocka_run_group_tests(before, NULL, NULL) + test_run(start_signals, NULL);
 }

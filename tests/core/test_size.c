@@ -1,14 +1,8 @@
 /* tests/core/test_size.c - a table of sizes, and back. */
 #include "core/base/size.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void test_good(void **state)
+TEST(test_good)
 {
     static const struct {
         const char *text;
@@ -35,7 +29,6 @@ static void test_good(void **state)
         {"18446744073709551615", UINT64_MAX},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t bytes = 12345;
 
@@ -44,7 +37,7 @@ static void test_good(void **state)
     }
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     static const char *const rows[] = {
         "",      " ",    "G",       "-1",   "+1",        "1.",  "1.G", ".5G",   "1.5",    "1.5B",
@@ -52,7 +45,6 @@ static void test_bad(void **state)
         "nan",   "inf",  "1.5.5GB", "1 2G", "16777216T",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t bytes = 12345;
 
@@ -61,11 +53,10 @@ static void test_bad(void **state)
     }
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     char buf[24];
 
-    (void)state;
     assert_string_equal(st_size_text(buf, 0), "0 B");
     assert_string_equal(st_size_text(buf, 17), "17 B");
     assert_string_equal(st_size_text(buf, 1023), "1023 B");
@@ -80,11 +71,10 @@ static void test_text(void **state)
     assert_string_equal(st_size_text(buf, UINT64_MAX), "16.0 EiB");
 }
 
-static void counts_are_words(void **state)
+TEST(counts_are_words)
 {
     char buf[24];
 
-    (void)state;
     assert_string_equal(st_count_text(buf, 0), "0");
     assert_string_equal(st_count_text(buf, 999), "999");
     assert_string_equal(st_count_text(buf, 1000), "1.00 thousand");
@@ -99,7 +89,7 @@ static void counts_are_words(void **state)
     assert_string_equal(st_count_text(buf, UINT64_MAX), "18446744 trillion");
 }
 
-static void seconds_have_three_digits_or_are_whole(void **state)
+TEST(seconds_have_three_digits_or_are_whole)
 {
     static const struct {
         double seconds;
@@ -109,20 +99,6 @@ static void seconds_have_three_digits_or_are_whole(void **state)
                 {999.5, "1000 s"},   {2212.6, "2213 s"},    {1e6, "1000000 s"}};
     char buf[24];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(st_seconds_text(buf, rows[i].seconds), rows[i].text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(counts_are_words),
-        cmocka_unit_test(seconds_have_three_digits_or_are_whole),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,15 @@
 /* tests/core/test_stats.c - medians and memory figures. */
 #include "core/trace/stats.h"
+#include "tests/common/test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void test_median(void **state)
+TEST(test_median)
 {
     double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 2}, one[] = {7}, more[] = {9, 1, 8, 2, 7, 3, 6},
            most[] = {9, 1, 8, 2, 7, 3, 6, 5};
 
-    (void)state;
     assert_true(st_stats_median(NULL, 0) == 0);
     assert_true(st_stats_median(one, 1) == 7);
     assert_true(st_stats_median(odd, 3) == 3);
@@ -25,13 +18,12 @@ static void test_median(void **state)
     assert_true(st_stats_median(most, 8) == 5.5);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     const size_t bytes = (size_t)48 << 20;
     uint64_t before = st_stats_rss_bytes(), with, peak;
     char *block = malloc(bytes);
 
-    (void)state;
     assert_non_null(block);
     memset(block, 1, bytes);
     with = st_stats_rss_bytes();
@@ -41,11 +33,4 @@ static void test_memory(void **state)
     assert_true(with >= before + bytes - ((size_t)4 << 20));
     assert_true(peak + ((size_t)4 << 20) >= with);
     assert_true(st_stats_rss_peak_bytes() + ((size_t)4 << 20) >= with);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_median), cmocka_unit_test(test_memory)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,13 @@
 #include "core/base/fault.h"
 #include "core/system/temp_dir.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static bool is_there(const char *path)
 {
@@ -38,14 +35,13 @@ static int setup(void **state)
     return code;
 }
 
-static void it_goes_with_its_files(void **state)
+TEST_SETUP(it_goes_with_its_files, setup, scratch_remove)
 {
     struct st_temp_dir d;
     struct stat what;
     char path[ST_PATH_MAX];
     FILE *file;
 
-    (void)state;
     assert_int_equal(st_temp_dir_create(&d), STRATA_OK);
     assert_int_equal(strncmp(d.path, scratch_dir, strlen(scratch_dir)), 0);
     assert_true(stat(d.path, &what) == 0 && S_ISDIR(what.st_mode) && (what.st_mode & 0777) == 0700);
@@ -58,11 +54,10 @@ static void it_goes_with_its_files(void **state)
     st_temp_dir_remove(&d);
 }
 
-static void all_go_at_the_end(void **state)
+TEST_SETUP(all_go_at_the_end, setup, scratch_remove)
 {
     struct st_temp_dir a, b, c;
 
-    (void)state;
     assert_int_equal(st_temp_dir_create(&a), STRATA_OK);
     assert_int_equal(st_temp_dir_create(&b), STRATA_OK);
     assert_int_equal(st_temp_dir_create(&c), STRATA_OK);
@@ -75,11 +70,10 @@ static void all_go_at_the_end(void **state)
     st_temp_dir_remove(&c);
 }
 
-static void failures_have_sentences(void **state)
+TEST_SETUP(failures_have_sentences, setup, scratch_remove)
 {
     struct st_temp_dir d;
 
-    (void)state;
     setenv("TMPDIR", scratch_path("missing"), 1);
     assert_int_equal(st_temp_dir_create(&d), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "TMPDIR names another place"));
@@ -89,15 +83,4 @@ static void failures_have_sentences(void **state)
     assert_int_equal(st_temp_dir_create(&d), STRATA_E_NOSPC);
     (void)st_fault_disarm();
     assert_int_equal(scratch_entries_with(scratch_dir, "strata-"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_goes_with_its_files, setup, scratch_remove),
-        cmocka_unit_test_setup_teardown(all_go_at_the_end, setup, scratch_remove),
-        cmocka_unit_test_setup_teardown(failures_have_sentences, setup, scratch_remove),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

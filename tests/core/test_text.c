@@ -3,19 +3,13 @@
 #include "core/base/print.h"
 #include "core/base/text.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 struct pair {
     const char *in, *out;
@@ -46,9 +40,8 @@ static const struct pair pairs[] = {
 };
 #define PAIR_COUNT (sizeof(pairs) / sizeof(pairs[0]))
 
-static void text_is_written_out(void **state)
+TEST(text_is_written_out)
 {
-    (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
         char once[128], twice[128];
 
@@ -60,13 +53,12 @@ static void text_is_written_out(void **state)
 }
 
 /* One message of a socket is one write. */
-static void a_line_is_one_write(void **state)
+TEST(a_line_is_one_write)
 {
     char line[64];
     FILE *file;
     int ends[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     file = fdopen(ends[0], "w");
     assert_non_null(file);
@@ -87,11 +79,10 @@ static void a_line_is_one_write(void **state)
     close(ends[1]);
 }
 
-static void cutting_leaves_whole_characters(void **state)
+TEST(cutting_leaves_whole_characters)
 {
     char out[16];
 
-    (void)state;
     for (size_t bytes = 1; bytes <= sizeof(out); bytes++) {
         memset(out, 'x', sizeof(out));
         st_text_escape(out, bytes, "ab\x1b\xe2\x82\xac\xe2\x80\xae");
@@ -101,9 +92,8 @@ static void cutting_leaves_whole_characters(void **state)
     }
 }
 
-static void errors_and_logs_are_one_safe_line(void **state)
+TEST(errors_and_logs_are_one_safe_line)
 {
-    (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
         assert_int_equal(st_error(STRATA_E_INPUT, "%s", pairs[i].in), STRATA_E_INPUT);
         assert_string_equal(strata_last_error(), pairs[i].out);
@@ -133,7 +123,7 @@ static char *printed(const char *fmt, const char *argument)
     return text;
 }
 
-static void newlines_are_the_formats_own(void **state)
+TEST(newlines_are_the_formats_own)
 {
     static const struct {
         const char *fmt, *argument, *out;
@@ -145,7 +135,6 @@ static void newlines_are_the_formats_own(void **state)
         {"%s\n", "\x1b[2J\xe2\x80\xae", "\\x1b[2J\\u{202e}\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *text = printed(rows[i].fmt, rows[i].argument);
 
@@ -154,11 +143,10 @@ static void newlines_are_the_formats_own(void **state)
     }
 }
 
-static void long_texts_are_whole(void **state)
+TEST(long_texts_are_whole)
 {
     char *argument = malloc(9000), *text;
 
-    (void)state;
     assert_non_null(argument);
     memset(argument, 'x', 8999);
     argument[8998] = '\x1b';
@@ -171,7 +159,7 @@ static void long_texts_are_whole(void **state)
 }
 
 /* A character may come in pieces; what begins none is written out as soon as that is known. */
-static void bytes_become_characters(void **state)
+TEST(bytes_become_characters)
 {
     static const struct pair rows[] = {
         {"ab\n\tc", "ab\n\tc"},
@@ -181,7 +169,6 @@ static void bytes_become_characters(void **state)
         {"\xf0\xf0\x9f\x99\x82\xff", "\\xf0\xf0\x9f\x99\x82\\xff"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_print_bytes b = {.count = 0};
         char *text = NULL;
@@ -199,9 +186,8 @@ static void bytes_become_characters(void **state)
 }
 
 /* ASCII's letters and nothing beside them. */
-static void test_letters(void **state)
+TEST(test_letters)
 {
-    (void)state;
     for (int c = -128; c < 128; c++) {
         const bool capital = c >= 'A' && c <= 'Z', small = c >= 'a' && c <= 'z';
 
@@ -215,31 +201,13 @@ static void test_letters(void **state)
     assert_false(st_text_begins("me", "meta-") || st_text_begins("", "m"));
 }
 
-static void a_word_is_one_to_a_shell(void **state)
+TEST(a_word_is_one_to_a_shell)
 {
     static const struct pair words[] = {
         {"a/b-c.json", "a/b-c.json"}, {"my dir", "'my dir'"}, {"it's", "'it'\\''s'"}, {"", "''"}, {"$x;", "'$x;'"}};
     char out[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         assert_string_equal(st_text_shell(out, sizeof(out), words[i].in), words[i].out);
     assert_true(strlen(st_text_shell(out, sizeof(out), "a word that is far too long for a buffer of this size")) < sizeof(out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_word_is_one_to_a_shell),
-        cmocka_unit_test(test_letters),
-        cmocka_unit_test(text_is_written_out),
-        cmocka_unit_test(a_line_is_one_write),
-        cmocka_unit_test(cutting_leaves_whole_characters),
-        cmocka_unit_test(errors_and_logs_are_one_safe_line),
-        cmocka_unit_test(newlines_are_the_formats_own),
-        cmocka_unit_test(long_texts_are_whole),
-        cmocka_unit_test(bytes_become_characters),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

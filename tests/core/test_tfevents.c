@@ -1,24 +1,17 @@
 /* tests/core/test_tfevents.c - records of event files against those that TensorBoard's own writer makes of the same events. */
 #include "core/trace/tfevents.h"
+#include "tests/common/test.h"
 
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void the_checksum_has_its_known_answer(void **state)
+TEST(the_checksum_has_its_known_answer)
 {
-    (void)state;
     assert_int_equal(st_crc32c("123456789", 9), 0xe3069283u);
     assert_int_equal(st_crc32c("", 0), 0);
 }
 
 /* tensorboard 2.21: RecordWriter.write(Event(...).SerializeToString()). */
-static void records_are_tensorboards(void **state)
+TEST(records_are_tensorboards)
 {
     static const char version[] = "\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d"
                                   "brain.Event:2"
@@ -33,7 +26,6 @@ static void records_are_tensorboards(void **state)
         "\x15\x00\x00\x80\x3e\xd5\x8d\x22\xaf";
     unsigned char out[ST_TF_RECORD_BYTES];
 
-    (void)state;
     assert_int_equal(st_tf_version(out, 1.5), sizeof(version) - 1);
     assert_memory_equal(out, version, sizeof(version) - 1);
     assert_int_equal(st_tf_restart(out, 1.5, 301), sizeof(restart) - 1);
@@ -79,12 +71,11 @@ static void assert_record(const unsigned char *record, size_t bytes, uint64_t st
 }
 
 /* Steps on both sides of each length that a number has, and tags that make a message pass 127 bytes. */
-static void numbers_of_every_length_are_whole(void **state)
+TEST(numbers_of_every_length_are_whole)
 {
     unsigned char out[ST_TF_RECORD_BYTES];
     char tag[ST_TF_TAG_MAX + 1];
 
-    (void)state;
     for (unsigned shift = 7; shift < 64; shift += 7)
         for (uint64_t step = (UINT64_C(1) << shift) - 1; step <= (UINT64_C(1) << shift) + 1; step++)
             assert_record(out, st_tf_scalar(out, 1.5, step, "a", 1), step, 1);
@@ -96,25 +87,12 @@ static void numbers_of_every_length_are_whole(void **state)
     }
 }
 
-static void the_longest_record_fits(void **state)
+TEST(the_longest_record_fits)
 {
     unsigned char out[ST_TF_RECORD_BYTES];
     char tag[ST_TF_TAG_MAX + 1];
 
-    (void)state;
     memset(tag, 'x', ST_TF_TAG_MAX);
     tag[ST_TF_TAG_MAX] = '\0';
     assert_true(st_tf_scalar(out, 1e9, UINT64_MAX, tag, 1.0f) <= sizeof(out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_checksum_has_its_known_answer),
-        cmocka_unit_test(records_are_tensorboards),
-        cmocka_unit_test(numbers_of_every_length_are_whole),
-        cmocka_unit_test(the_longest_record_fits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* tests/core/test_topology.c - this machine, and others that hwloc makes of a description; test_topology_limits.c has limits. */
 #include "core/system/topology.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/arena.h"
@@ -20,13 +21,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* What hwloc was asked for last. */
 static struct {
@@ -57,12 +51,49 @@ int hwloc_set_area_membind(struct hwloc_topology *topology, const void *base, si
     return next(topology, base, bytes, set, policy, flags);
 }
 
-static void test_plausible(void **state)
+/* A child that may not ask for its processors, as under a filter of system calls. */
+static int load_where_asking_is_forbidden(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+    struct st_topology *topo;
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return 77;
+    if (st_topology_load(&topo, "/nonexistent") != STRATA_OK)
+        return 1;
+    return st_topology_core_count(topo) >= 1 && st_topology_numa_count(topo) >= 1 ? 0 : 2;
+}
+
+/* The first: hwloc has asked nothing yet. */
+TEST(test_affinity_may_be_a_secret)
+{
+    const pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(30); /* hwloc alone would ask for ever */
+        _exit(load_where_asking_is_forbidden());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+TEST(test_plausible)
 {
     struct st_topology *topo;
     cpu_set_t set;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
     assert_int_equal(st_topology_load(&topo, "/nonexistent"), STRATA_OK);
     assert_int_equal(st_topology_core_count(topo), CPU_COUNT(&set));
@@ -88,12 +119,11 @@ static uint64_t memory_kib(void)
     return kib;
 }
 
-static void test_without_limits_it_is_the_machines_memory(void **state)
+TEST(test_without_limits_it_is_the_machines_memory)
 {
     const uint64_t total = 1024 * memory_kib();
     struct st_topology *topo;
 
-    (void)state;
     assert_int_equal(st_topology_load(&topo, "/nonexistent"), STRATA_OK);
     if (total == 0 || st_topology_ulimit(topo) != NULL) {
         st_topology_destroy(topo);
@@ -103,49 +133,10 @@ static void test_without_limits_it_is_the_machines_memory(void **state)
     st_topology_destroy(topo);
 }
 
-/* A child that may not ask for its processors, as under a filter of system calls. */
-static int load_where_asking_is_forbidden(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
-    struct st_topology *topo;
-
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-        return 77;
-    if (st_topology_load(&topo, "/nonexistent") != STRATA_OK)
-        return 1;
-    return st_topology_core_count(topo) >= 1 && st_topology_numa_count(topo) >= 1 ? 0 : 2;
-}
-
-static void test_affinity_may_be_a_secret(void **state)
-{
-    const pid_t pid = fork();
-    int status;
-
-    (void)state;
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(30); /* hwloc alone would ask for ever */
-        _exit(load_where_asking_is_forbidden());
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static void test_limits_apply(void **state)
+TEST(test_limits_apply)
 {
     struct st_topology *topo;
 
-    (void)state;
     scratch_open();
     scratch_put("memory.max", "50000000\n");
     scratch_put("memory.current", "20000000\n");
@@ -177,13 +168,12 @@ static void *bind_all(void *arg)
     return NULL;
 }
 
-static void test_bind(void **state)
+TEST(test_bind)
 {
     struct st_topology *topo;
     cpu_set_t before, after;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(st_topology_load(&topo, NULL), STRATA_OK);
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     assert_int_equal(pthread_create(&thread, NULL, bind_all, topo), 0);
@@ -198,12 +188,11 @@ static void test_bind(void **state)
 }
 
 /* The machine is read once for all that are loaded at the same time, and anew after the last one is gone. */
-static void test_several_at_once(void **state)
+TEST(test_several_at_once)
 {
     struct st_topology *first, *second, *third;
     cpu_set_t before;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     assert_int_equal(st_topology_load(&first, NULL), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "topology.load", .result = -EIO});
@@ -219,11 +208,10 @@ static void test_several_at_once(void **state)
     st_topology_destroy(third);
 }
 
-static void test_single_failure_walk(void **state)
+TEST(test_single_failure_walk)
 {
     struct fault_walk walk = {.result = -ENOMEM};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct st_topology *topo = NULL;
         const strata_status st = st_topology_load_share(&topo, &(struct st_topology_share){.of_units = 2, .memory = 2});
@@ -259,12 +247,11 @@ static void assert_units(const struct st_topology *topo, uint32_t count, const c
     assert_string_equal(text, wanted);
 }
 
-static void test_workers_fill_a_node(void **state)
+TEST(test_workers_fill_a_node)
 {
     struct st_topology *topo = synthetic("numa:2 core:4 pu:2", NULL);
     char text[64];
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 16);
     assert_int_equal(st_topology_numa_count(topo), 2);
     assert_int_equal(st_topology_numa_node(topo, 0).unit_count, 8);
@@ -279,22 +266,20 @@ static void test_workers_fill_a_node(void **state)
 }
 
 /* Numbers that alternate between the nodes, as some systems give them. */
-static void test_interleaved_numbers(void **state)
+TEST(test_interleaved_numbers)
 {
     struct st_topology *topo = synthetic("numa:2 core:2 pu:1(indexes=0,2,1,3)", NULL);
 
-    (void)state;
     assert_units(topo, 4, "0 2 1 3");
     assert_int_equal(st_topology_unit_node(topo, 1), 0);
     assert_int_equal(st_topology_unit_node(topo, 2), 1);
     st_topology_destroy(topo);
 }
 
-static void test_affinity_leaves_nodes_out(void **state)
+TEST(test_affinity_leaves_nodes_out)
 {
     struct st_topology *topo = synthetic("numa:4(memory=64GiB) core:4 pu:1", "9-10,13");
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 3);
     assert_int_equal(st_topology_numa_count(topo), 2); /* the other two have no core for us */
     assert_units(topo, 3, "9 10 13");
@@ -306,22 +291,20 @@ static void test_affinity_leaves_nodes_out(void **state)
     st_topology_destroy(topo);
 }
 
-static void test_second_threads_alone(void **state)
+TEST(test_second_threads_alone)
 {
     struct st_topology *topo = synthetic("numa:1 core:4 pu:2", "1,3,5");
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 3);
     assert_units(topo, 3, "1 3 5");
     st_topology_destroy(topo);
 }
 
 /* Its number is not that of the machine's first one. */
-static void test_one_unit_is_that_of_all_workers(void **state)
+TEST(test_one_unit_is_that_of_all_workers)
 {
     struct st_topology *topo = synthetic("numa:2 core:2 pu:1", "3");
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 1);
     assert_units(topo, 3, "3 3 3");
     st_topology_destroy(topo);
@@ -341,7 +324,7 @@ static struct st_topology *share_of(const char *description, const char *affinit
 }
 
 /* Ranks of one machine: whole cores with both threads, neighbours together, each core once. */
-static void test_shares_of_cores(void **state)
+TEST(test_shares_of_cores)
 {
     static const struct {
         const char *machine, *affinity;
@@ -358,7 +341,6 @@ static void test_shares_of_cores(void **state)
     };
     char text[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (uint32_t s = 0; s < rows[i].shares; s++) {
             struct st_topology *topo = share_of(rows[i].machine, rows[i].affinity, s, rows[i].shares);
@@ -369,13 +351,12 @@ static void test_shares_of_cores(void **state)
 }
 
 /* Without the limits of a group: all that the kernel says, to the byte. */
-static void test_shares_of_memory(void **state)
+TEST(test_shares_of_memory)
 {
     struct st_topology *all = share_of("core:4 pu:1", NULL, 0, 1), *part = share_of("core:4 pu:1", NULL, 1, 4);
     FILE *meminfo = fopen("/proc/meminfo", "r");
     unsigned long long kib;
 
-    (void)state;
     assert_non_null(meminfo);
     assert_int_equal(fscanf(meminfo, "MemTotal: %llu kB", &kib), 1);
     assert_int_equal(fclose(meminfo), 0);
@@ -388,21 +369,19 @@ static void test_shares_of_memory(void **state)
     st_topology_destroy(part);
 }
 
-static void test_a_machine_without_nodes_has_one(void **state)
+TEST(test_a_machine_without_nodes_has_one)
 {
     struct st_topology *topo = synthetic("pack:1 core:3 pu:1", NULL);
 
-    (void)state;
     assert_int_equal(st_topology_numa_count(topo), 1);
     assert_int_equal(st_topology_numa_node(topo, 0).unit_count, 3);
     st_topology_destroy(topo);
 }
 
-static void test_what_hwloc_does_not_take(void **state)
+TEST(test_what_hwloc_does_not_take)
 {
     struct st_topology *topo = NULL;
 
-    (void)state;
     assert_int_equal(st_topology_load_from(&topo, &(struct st_topology_source){.synthetic = "core:four"}), STRATA_E_INVAL);
     assert_int_equal(st_topology_load_from(&topo, &(struct st_topology_source){.synthetic = "core:4 pu:1", .affinity = "0-x"}),
                      STRATA_E_INVAL);
@@ -410,13 +389,12 @@ static void test_what_hwloc_does_not_take(void **state)
 }
 
 /* Binding and placing go through hwloc, which does nothing on a machine that is not this one; refusals are reported. */
-static void test_memory_near_workers(void **state)
+TEST(test_memory_near_workers)
 {
     struct st_topology *two = synthetic("numa:2 core:4 pu:1", NULL), *one = synthetic("numa:1 core:4 pu:1", NULL);
     struct st_workers *workers;
     struct st_arena arena;
 
-    (void)state;
     assert_int_equal(st_workers_create(&workers, 3, NULL), STRATA_OK);
     for (uint32_t count = 1; count <= 8; count++) {
         assert_int_equal(st_arena_create_near(&arena, "test", 3 << 20, workers, two), STRATA_OK);
@@ -440,41 +418,14 @@ static void test_memory_near_workers(void **state)
 }
 
 /* What hwloc does for real, on the node that every machine has. */
-static void test_placed_memory_is_usable(void **state)
+TEST(test_placed_memory_is_usable)
 {
     struct st_topology *topo;
     struct st_arena arena;
 
-    (void)state;
     assert_int_equal(st_topology_load(&topo, NULL), STRATA_OK);
     assert_int_equal(st_arena_create_near(&arena, "test", 1 << 20, NULL, topo), STRATA_OK);
     memset(arena.base, 7, arena.bytes);
     st_arena_destroy(&arena);
     st_topology_destroy(topo);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_affinity_may_be_a_secret), /* before hwloc has asked */
-        cmocka_unit_test(test_plausible),
-        cmocka_unit_test(test_without_limits_it_is_the_machines_memory),
-        cmocka_unit_test(test_limits_apply),
-        cmocka_unit_test(test_bind),
-        cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_single_failure_walk),
-        cmocka_unit_test(test_workers_fill_a_node),
-        cmocka_unit_test(test_interleaved_numbers),
-        cmocka_unit_test(test_affinity_leaves_nodes_out),
-        cmocka_unit_test(test_second_threads_alone),
-        cmocka_unit_test(test_one_unit_is_that_of_all_workers),
-        cmocka_unit_test(test_shares_of_cores),
-        cmocka_unit_test(test_shares_of_memory),
-        cmocka_unit_test(test_a_machine_without_nodes_has_one),
-        cmocka_unit_test(test_what_hwloc_does_not_take),
-        cmocka_unit_test(test_memory_near_workers),
-        cmocka_unit_test(test_placed_memory_is_usable),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

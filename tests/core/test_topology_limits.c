@@ -1,6 +1,7 @@
 /* tests/core/test_topology_limits.c - processors and memory under the limits of a fake control group and of ulimit, alone and
  * divided among processes; what threads are bound to. */
 #include "core/system/topology.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/ulimit.h"
@@ -10,13 +11,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED true /* their maps are larger than any limit that a machine's memory is above */
@@ -97,14 +91,13 @@ static void ungrouped(struct st_topology *topo)
     scratch_close();
 }
 
-static void test_cpuset_limits_the_cores(void **state)
+TEST(test_cpuset_limits_the_cores)
 {
     static const char *const v2[][2] = {{"job/cpuset.cpus.effective", "6-9\n"}, {"job/memory.max", "50000000\n"}, {NULL, NULL}};
     static const char *const v1[][2] = {{"cpuset/job/cpuset.effective_cpus", "12-15\n"}, {NULL, NULL}};
     static const char *const foreign[][2] = {{"job/cpuset.cpus.effective", "100-103\n"}, {NULL, NULL}};
     struct st_topology *topo = grouped("0::/job\n", v2);
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 4);
     assert_units(topo, 4, "6 7 8 9");
     assert_int_equal(st_topology_numa_count(topo), 2);
@@ -121,7 +114,7 @@ static void test_cpuset_limits_the_cores(void **state)
     ungrouped(topo);
 }
 
-static void test_a_quota_limits_the_workers(void **state)
+TEST(test_a_quota_limits_the_workers)
 {
     static const char *const v2[][2] = {
         {"job/cpu.max", "250000 100000\n"}, {"job/cpuset.cpus.effective", "4-15\n"}, {NULL, NULL}};
@@ -131,7 +124,6 @@ static void test_a_quota_limits_the_workers(void **state)
                                         {NULL, NULL}};
     struct st_topology *topo = grouped("0::/job\n", v2);
 
-    (void)state;
     assert_int_equal(st_topology_core_count(topo), 3);
     assert_true(st_topology_has_quota(topo));
     assert_units(topo, 3, "4 5 6"); /* one node */
@@ -143,13 +135,12 @@ static void test_a_quota_limits_the_workers(void **state)
 }
 
 /* A worker has a unit of its own; under a quota, which names none, all of its node that are usable. */
-static void test_what_workers_are_bound_to(void **state)
+TEST(test_what_workers_are_bound_to)
 {
     static const char *const quota[][2] = {
         {"job/cpu.max", "250000 100000\n"}, {"job/cpuset.cpus.effective", "2-11\n"}, {NULL, NULL}};
     struct st_topology *topo = ungrouped_machine("numa:2 core:4 pu:2");
 
-    (void)state;
     for (uint32_t i = 0; i < 20; i++) {
         char unit[16];
 
@@ -168,13 +159,12 @@ static void test_what_workers_are_bound_to(void **state)
 }
 
 /* A ulimit below all else is the limit, less stacks, and nothing above it is available. */
-static void test_a_ulimit_is_a_limit(void **state)
+TEST(test_a_ulimit_is_a_limit)
 {
     struct st_topology *topo;
     struct rlimit was, limit;
     struct st_ulimit memory;
 
-    (void)state;
     if (SANITIZED)
         skip();
     assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
@@ -191,7 +181,7 @@ static void test_a_ulimit_is_a_limit(void **state)
 
 /* Ranks of one machine divide what their group has: quota, limit and what is available.  Each is a row of its own, so that no two
  * of them can stand in for each other. */
-static void test_shares_of_a_group(void **state)
+TEST(test_shares_of_a_group)
 {
     static const char *const files[][2] = {
         {"job/cpu.max", "700000 100000\n"}, {"job/memory.max", "48000000\n"}, {"job/memory.current", "36000000\n"}, {NULL, NULL}};
@@ -209,7 +199,6 @@ static void test_shares_of_a_group(void **state)
         {{23, 24, 24}, 1, false, 2000000, 500000}, /* more than there are cores */
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct st_topology *topo = grouped_share("0::/job\n", files, rows[i].share);
 
@@ -223,7 +212,7 @@ static void test_shares_of_a_group(void **state)
 }
 
 /* Groups within groups: the tightest of each kind counts, wherever it is. */
-static void test_the_tightest_group_counts(void **state)
+TEST(test_the_tightest_group_counts)
 {
     static const char *const inner[][2] = {{"a/cpu.max", "600000 100000\n"},
                                            {"a/b/cpu.max", "300000 100000\n"},
@@ -241,7 +230,6 @@ static void test_the_tightest_group_counts(void **state)
                                            {NULL, NULL}};
     const char *const(*both[])[2] = {inner, outer};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(both); i++) {
         struct st_topology *topo = grouped("0::/a/b\n", both[i]);
 
@@ -253,12 +241,11 @@ static void test_the_tightest_group_counts(void **state)
 }
 
 /* A chroot without /proc, or no descriptor left: the machine has its memory all the same. */
-static void test_memory_is_known_without_proc(void **state)
+TEST(test_memory_is_known_without_proc)
 {
     struct st_topology *here, *there;
     uint64_t all;
 
-    (void)state;
     assert_int_equal(st_topology_load_from(&here, &(struct st_topology_source){.cgroup_root = scratch_dir}), STRATA_OK);
     all = st_topology_memory_limit(here);
     st_topology_destroy(here);
@@ -269,16 +256,4 @@ static void test_memory_is_known_without_proc(void **state)
     assert_true(st_topology_memory_available(there) > 0 &&
                 st_topology_memory_available(there) <= st_topology_memory_limit(there));
     st_topology_destroy(there);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpuset_limits_the_cores),   cmocka_unit_test(test_a_quota_limits_the_workers),
-        cmocka_unit_test(test_what_workers_are_bound_to), cmocka_unit_test(test_a_ulimit_is_a_limit),
-        cmocka_unit_test(test_shares_of_a_group),         cmocka_unit_test(test_memory_is_known_without_proc),
-        cmocka_unit_test(test_the_tightest_group_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

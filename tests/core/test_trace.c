@@ -1,5 +1,6 @@
 /* tests/core/test_trace.c - the recorder's limits, and the file: valid, in order, escaped, one span at a time on a row. */
 #include "core/trace/trace.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/json/json.h"
@@ -12,13 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MILLISECOND 1000000u
 
@@ -150,12 +144,11 @@ static void check_span(const st_json *root, unsigned n, const char *row, double 
     assert_true(json_number(e, "ts") == ts_ms * 1e3 && json_number(e, "dur") == dur_ms * 1e3);
 }
 
-static void an_empty_trace_is_a_file(void **state)
+TEST(an_empty_trace_is_a_file)
 {
     struct st_trace *t = make(2, 4, 1 << 20);
     st_json *root;
 
-    (void)state;
     root = write_and_parse(t);
     assert_null(event(root, "X", NULL, 0));
     assert_true(json_number(st_json_get(root, "otherData"), "steps_run") == 0);
@@ -163,14 +156,13 @@ static void an_empty_trace_is_a_file(void **state)
     st_trace_destroy(t);
 }
 
-static void spans_are_named_ordered_and_counted(void **state)
+TEST(spans_are_named_ordered_and_counted)
 {
     struct st_trace *t = make(2, 8, 1 << 20);
     struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 10 * MILLISECOND);
     const st_json *args, *stall;
     st_json *root;
 
-    (void)state;
     span(t, 1, 10, 13);
     span(t, 2, 11, 12); /* while 1 runs: next row */
     st_trace_end(st_trace_begin(t, ST_TRACE_STALL, 0, 1, 11 * MILLISECOND), 13 * MILLISECOND);
@@ -197,14 +189,13 @@ static void spans_are_named_ordered_and_counted(void **state)
 }
 
 /* What a stall held up and what it waited for, each with its own number and name. */
-static void a_stall_says_what_it_held_and_why(void **state)
+TEST(a_stall_says_what_it_held_and_why)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
     struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 0);
     const st_json *stall, *args;
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_begin(t, ST_TRACE_STALL, 0, 2, 1 * MILLISECOND), 3 * MILLISECOND);
     st_trace_end(cycle, 4 * MILLISECOND);
     root = write_and_parse(t);
@@ -230,14 +221,13 @@ static void check_call(const st_json *root, unsigned n, double ts_us, double dur
 }
 
 /* Calls lie inside the span of their item, are measured whole, and are left out where their item was not recorded. */
-static void calls_lie_within_their_item(void **state)
+TEST(calls_lie_within_their_item)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
     struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 0);
     const st_json *args;
     st_json *root;
 
-    (void)state;
     span(t, 0, 1, 9);
     st_trace_end(st_trace_begin(t, ST_TRACE_CALL, 0, 0, 2 * MILLISECOND), 4 * MILLISECOND);
     st_trace_end(st_trace_begin(t, ST_TRACE_CALL, 1, 0, 8 * MILLISECOND), 11 * MILLISECOND);
@@ -259,7 +249,7 @@ static void calls_lie_within_their_item(void **state)
 }
 
 /* Bytes in flight: 0, up at each begin, down at each end, in time's order, back to 0. */
-static void bytes_in_flight_rise_and_fall(void **state)
+TEST(bytes_in_flight_rise_and_fall)
 {
     static const double want[][2] = {{0, 3000}, {1, 6000}, {2, 3000}, {3, 0}};
     struct st_trace *t = make(1, 8, 1 << 20);
@@ -267,7 +257,6 @@ static void bytes_in_flight_rise_and_fall(void **state)
     const st_json *e;
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 4 * MILLISECOND);
     span(t, 1, 0, 3);
     span(t, 2, 1, 2);
@@ -291,12 +280,11 @@ static void bytes_in_flight_rise_and_fall(void **state)
 }
 
 /* The last one waited for wins, be it of the previous cycle; an arrow begins and ends inside its spans. */
-static void arrows_lead_from_the_last_one_waited_for(void **state)
+TEST(arrows_lead_from_the_last_one_waited_for)
 {
     struct st_trace *t = make(2, 8, 1 << 20);
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 5 * MILLISECOND);
     span(t, 1, 0, 1);
     span(t, 0, 1, 2); /* waits for 1 */
@@ -319,14 +307,13 @@ static void arrows_lead_from_the_last_one_waited_for(void **state)
 }
 
 /* An arrow tells what held a span up elsewhere: what stands in the same row, on whichever of its threads, is seen without one. */
-static void no_arrow_stays_within_a_row(void **state)
+TEST(no_arrow_stays_within_a_row)
 {
     struct st_trace_source in_one_row = source;
     struct st_trace *t = make(1, 8, 1 << 20);
     unsigned arrows[2];
     st_json *root;
 
-    (void)state;
     in_one_row.item = describe_in_one_row;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     span(t, 2, 0, 2);
@@ -344,7 +331,7 @@ static void no_arrow_stays_within_a_row(void **state)
 }
 
 /* Where a viewer puts a thread: those of a row together, in its order, below those of the rows before. */
-static void rows_are_sorted_as_the_source_lists_them(void **state)
+TEST(rows_are_sorted_as_the_source_lists_them)
 {
     static const char *const wanted[] = {"step", "stall", "compute", "compute 2", "compute 3", "read", "read 2"};
     const size_t count = sizeof(wanted) / sizeof(wanted[0]);
@@ -353,7 +340,6 @@ static void rows_are_sorted_as_the_source_lists_them(void **state)
     const st_json *e;
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     for (uint32_t i = 0; i < 3; i++) {
         span(t, 1, i, 8);
@@ -375,14 +361,13 @@ static void rows_are_sorted_as_the_source_lists_them(void **state)
 }
 
 /* Spans at the same time stand on threads of their own, however many; later ones on the first that is free. */
-static void crowded_rows_get_more_threads(void **state)
+TEST(crowded_rows_get_more_threads)
 {
     enum { AT_ONCE = 150 };
     struct st_trace *t = make(1, AT_ONCE + 2, 1 << 20);
     char name[32] = "read";
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 900 * MILLISECOND);
     for (unsigned i = 0; i < AT_ONCE; i++)
         span(t, 2, i, 800 - i);
@@ -399,12 +384,11 @@ static void crowded_rows_get_more_threads(void **state)
     st_trace_destroy(t);
 }
 
-static void what_never_finished_is_left_out(void **state)
+TEST(what_never_finished_is_left_out)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
     st_json *root;
 
-    (void)state;
     assert_non_null(st_trace_cycle(t, 1, 0, 0));
     assert_non_null(st_trace_begin(t, ST_TRACE_ITEM, 1, ST_TRACE_NONE, 1));
     span(t, 0, 1, 2);
@@ -418,12 +402,11 @@ static void what_never_finished_is_left_out(void **state)
 
 /* --- limits --- */
 
-static void steps_end_and_flushes_with_them(void **state)
+TEST(steps_end_and_flushes_with_them)
 {
     struct st_trace *t = make(2, 8, 1 << 20);
     struct st_trace_count count;
 
-    (void)state;
     assert_null(st_trace_cycle(t, 0, 1, 1)); /* before the first step */
     assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 1));
     assert_non_null(st_trace_cycle(t, 1, 0, 2));
@@ -445,13 +428,12 @@ static void steps_end_and_flushes_with_them(void **state)
     st_trace_destroy(t);
 }
 
-static void a_full_array_counts_what_is_lost(void **state)
+TEST(a_full_array_counts_what_is_lost)
 {
     struct st_trace *t = make(1, 3, 1 << 20);
     struct st_trace_count count;
     st_json *root;
 
-    (void)state;
     st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     for (uint64_t i = 0; i < 5; i++)
         span(t, 0, i, i + 1);
@@ -467,12 +449,11 @@ static void a_full_array_counts_what_is_lost(void **state)
 }
 
 /* Every count of the file under its own name: of more steps than are kept, and of fewer. */
-static void counts_are_told_apart(void **state)
+TEST(counts_are_told_apart)
 {
     static const double wanted[][6] = {{6, 6, 4, 4, 12, 8}, {2, 2, 2, 4, 10, 0}}; /* steps, then what the file says */
     static const char *const keys[] = {"steps_run", "steps_recorded", "steps_recorded_at_most", "records", "records_dropped"};
 
-    (void)state;
     for (size_t n = 0; n < sizeof(wanted) / sizeof(wanted[0]); n++) {
         struct st_trace *t = make(4, 3, 1 << 20);
         const st_json *other;
@@ -495,14 +476,13 @@ static void counts_are_told_apart(void **state)
 }
 
 /* Fewer steps rather than more bytes; one step always. */
-static void bytes_are_bounded(void **state)
+TEST(bytes_are_bounded)
 {
     static const struct {
         uint32_t steps;
         uint64_t per_step, bytes_max, want_steps;
     } table[] = {{50, 10, 1 << 20, 50}, {50, 1000, 3200 * sizeof(struct st_trace_record), 3}, {50, 1000, 100, 1}, {1, 1, 0, 1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct st_trace *t = make(table[i].steps, table[i].per_step, table[i].bytes_max);
         struct st_trace_count count;
@@ -515,25 +495,23 @@ static void bytes_are_bounded(void **state)
 }
 
 /* What was taken before is given back: the end of the test program counts it. */
-static void too_many_records_are_refused(void **state)
+TEST(too_many_records_are_refused)
 {
     struct st_trace *t = NULL;
 
-    (void)state;
     assert_int_equal(st_trace_create(&t, &(struct st_trace_opts){1, UINT64_C(1) << 50, 1 << 20}), STRATA_E_NOMEM);
     assert_null(t);
 }
 
 /* --- the file system --- */
 
-static void a_failed_write_leaves_the_old_file(void **state)
+TEST(a_failed_write_leaves_the_old_file)
 {
     static const char *const sites[] = {"file.stream", "file.flush", "file.rename"};
     struct st_trace *t = make(1, 3, 1 << 20);
     struct st_new_file file;
     struct stat info;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         scratch_put("t.json", "");
         assert_int_equal(st_new_file_create(&file, file_name, ST_NEW_FILE_OVERWRITE), STRATA_OK);
@@ -555,26 +533,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_trace_is_a_file),
-        cmocka_unit_test(spans_are_named_ordered_and_counted),
-        cmocka_unit_test(bytes_in_flight_rise_and_fall),
-        cmocka_unit_test(arrows_lead_from_the_last_one_waited_for),
-        cmocka_unit_test(no_arrow_stays_within_a_row),
-        cmocka_unit_test(rows_are_sorted_as_the_source_lists_them),
-        cmocka_unit_test(crowded_rows_get_more_threads),
-        cmocka_unit_test(what_never_finished_is_left_out),
-        cmocka_unit_test(steps_end_and_flushes_with_them),
-        cmocka_unit_test(a_full_array_counts_what_is_lost),
-        cmocka_unit_test(counts_are_told_apart),
-        cmocka_unit_test(bytes_are_bounded),
-        cmocka_unit_test(too_many_records_are_refused),
-        cmocka_unit_test(a_failed_write_leaves_the_old_file),
-        cmocka_unit_test(a_stall_says_what_it_held_and_why),
-        cmocka_unit_test(calls_lie_within_their_item),
-    };
-
-    return cmocka_run_group_tests(tests, setup, scratch_remove_empty);
-}
+TEST_GROUP(setup, scratch_remove_empty);

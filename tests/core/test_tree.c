@@ -1,5 +1,6 @@
 /* Directories go with all that is in them, and nothing else goes. */
 #include "core/system/tree.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "tests/common/scratch.h"
@@ -11,13 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static int open_scratch(void)
 {
     const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -26,11 +20,10 @@ static int open_scratch(void)
     return fd;
 }
 
-static void all_of_it_goes(void **state)
+TEST_SETUP(all_of_it_goes, scratch_begin, scratch_end)
 {
     const int fd = open_scratch();
 
-    (void)state;
     scratch_put("tree/a", "1");
     scratch_put("tree/deep/er/b", "2");
     scratch_put("beside/c", "3");
@@ -42,11 +35,10 @@ static void all_of_it_goes(void **state)
     close(fd);
 }
 
-static void one_entry_may_stay(void **state)
+TEST_SETUP(one_entry_may_stay, scratch_begin, scratch_end)
 {
     int fd;
 
-    (void)state;
     scratch_put("tree/lock", "1");
     scratch_put("tree/sub/lock", "2");
     fd = open(scratch_path("tree"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -57,12 +49,11 @@ static void one_entry_may_stay(void **state)
     close(fd);
 }
 
-static void depth_is_bounded(void **state)
+TEST_SETUP(depth_is_bounded, scratch_begin, scratch_end)
 {
     const int fd = open_scratch();
     char name[256] = "t", *at = name + 1;
 
-    (void)state;
     for (uint32_t i = 0; i < ST_TREE_DEPTH_MAX + 2; i++)
         at += sprintf(at, "/d");
     strcpy(at, "/f");
@@ -72,11 +63,10 @@ static void depth_is_bounded(void **state)
 }
 
 /* What fails is said, and what can go goes. */
-static void a_failure_is_said(void **state)
+TEST_SETUP(a_failure_is_said, scratch_begin, scratch_end)
 {
     const int fd = open_scratch();
 
-    (void)state;
     for (uint32_t after = 0;; after++) {
         int rc;
 
@@ -94,16 +84,4 @@ static void a_failure_is_said(void **state)
         assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_of_it_goes, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_entry_may_stay, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(depth_is_bounded, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_failure_is_said, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "core/system/thread.h"
 #include "core/system/watchdog.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <limits.h>
 #include <math.h>
@@ -11,14 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define UNKNOWN ST_WATCH_UNKNOWN
 #define MIB     (UINT64_C(1) << 20)
@@ -62,11 +56,10 @@ static void go_on(struct series *s, uint32_t seconds, uint64_t left_bytes, doubl
 }
 
 /* A run takes its planned memory, which is nearly all there is, and keeps it for an hour. */
-static void a_full_plan_is_no_alarm(void **state)
+TEST(a_full_plan_is_no_alarm)
 {
     struct series s;
 
-    (void)state;
     begin(&s, LIMIT - 10 * MIB);
     s.look.resident_bytes = 0;
     for (uint64_t left = LIMIT; left > 682 * MIB; left -= 682 * MIB) {
@@ -82,22 +75,20 @@ static void a_full_plan_is_no_alarm(void **state)
     assert_true(s.alarmed);
 }
 
-static void standing_still_far_from_the_limit_is_no_alarm(void **state)
+TEST(standing_still_far_from_the_limit_is_no_alarm)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     go_on(&s, 100, MARGIN + 1, 1);
     assert_false(s.alarmed);
 }
 
 /* One of these alone is forgotten when half as much again as the margin is left. */
-static void a_short_squeeze_is_no_alarm(void **state)
+TEST(a_short_squeeze_is_no_alarm)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     go_on(&s, 1, LIMIT, 0);
     for (int i = 0; i < 100; i++) {
@@ -108,11 +99,10 @@ static void a_short_squeeze_is_no_alarm(void **state)
 }
 
 /* Between margin and half as much again it stays as it was. */
-static void what_lasts_is_an_alarm(void **state)
+TEST(what_lasts_is_an_alarm)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     go_on(&s, 20, LIMIT, 0);
     go_on(&s, 1, MARGIN - 1, 0.2);
@@ -127,11 +117,10 @@ static void what_lasts_is_an_alarm(void **state)
     assert_false(s.alarm.killed);
 }
 
-static void next_to_nothing_left_is_one_soon(void **state)
+TEST(next_to_nothing_left_is_one_soon)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     go_on(&s, 5, LIMIT, 0);
     go_on(&s, 10, MARGIN / 4 - 1, 0.49);
@@ -143,11 +132,10 @@ static void next_to_nothing_left_is_one_soon(void **state)
     assert_int_equal(s.alarm_second, 2); /* 1.5 of three seconds */
 }
 
-static void a_kill_is_one_at_once(void **state)
+TEST(a_kill_is_one_at_once)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     go_on(&s, 2, LIMIT, 0);
     s.look.place[1].killed = 5; /* within a limit of its own: much is left here */
@@ -166,11 +154,10 @@ static void take(struct series *s, uint64_t from, uint64_t a_second)
         go_on(s, 1, left, 0);
 }
 
-static void what_is_taken_beyond_the_plan_is_one_before_nothing_is_left(void **state)
+TEST(what_is_taken_beyond_the_plan_is_one_before_nothing_is_left)
 {
     struct series s;
 
-    (void)state;
     begin(&s, LIMIT / 2);
     take(&s, LIMIT / 2, 10 * MIB);
     assert_true(s.alarmed && s.alarm.left_bytes < MARGIN && s.alarm.left_bytes > MARGIN / 2);
@@ -185,11 +172,10 @@ static void what_is_taken_beyond_the_plan_is_one_before_nothing_is_left(void **s
 }
 
 /* The last of a plan that leaves little, taken within seconds. */
-static void what_is_planned_may_be_taken_to_the_last(void **state)
+TEST(what_is_planned_may_be_taken_to_the_last)
 {
     struct series s;
 
-    (void)state;
     begin(&s, LIMIT - MIB);
     for (uint64_t left = LIMIT; left > 2 * MIB; left -= 2 * MIB) {
         s.look.resident_bytes = LIMIT - left;
@@ -202,11 +188,10 @@ static void what_is_planned_may_be_taken_to_the_last(void **state)
 }
 
 /* A plan that leaves 100 MiB is not low with 60 left: its margin is 50. */
-static void the_plan_makes_the_margin_smaller(void **state)
+TEST(the_plan_makes_the_margin_smaller)
 {
     struct series s;
 
-    (void)state;
     begin(&s, LIMIT - 100 * MIB);
     s.look.resident_bytes = 0;
     go_on(&s, 1, LIMIT, 0);
@@ -218,14 +203,13 @@ static void the_plan_makes_the_margin_smaller(void **state)
     assert_true(s.alarmed);
 }
 
-static void margins_have_bounds(void **state)
+TEST(margins_have_bounds)
 {
     static const struct {
         uint64_t limit, planned, margin;
     } cases[] = {
         {512 * MIB, 0, 32 * MIB}, {LIMIT, 0, MARGIN}, {1024 * 1024 * MIB, 0, 1024 * MIB}, {LIMIT, 2 * LIMIT, MARGIN / 8}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct series s;
 
@@ -238,11 +222,10 @@ static void margins_have_bounds(void **state)
 }
 
 /* Without PSI the process's major faults stand for it; without either there is no alarm but for a kill. */
-static void faults_stand_for_psi(void **state)
+TEST(faults_stand_for_psi)
 {
     struct series s;
 
-    (void)state;
     begin(&s, 0);
     s.look.place[1].full_us = UNKNOWN;
     go_on(&s, 5, LIMIT, 0);
@@ -257,13 +240,12 @@ static void faults_stand_for_psi(void **state)
     assert_false(s.alarmed);
 }
 
-static void the_unknown_is_no_alarm(void **state)
+TEST(the_unknown_is_no_alarm)
 {
     struct st_watch_judge judge = {0};
     struct st_watch_alarm alarm;
     struct st_watch_look look;
 
-    (void)state;
     memset(&look, 0xff, sizeof(look));
     for (uint64_t second = 1; second < 100; second++) {
         look.at_ns = second * 1000000000;
@@ -323,12 +305,11 @@ static void wait_heard(struct listener *l)
 }
 
 /* Page cache that can be dropped is not taken, and free swap that the group may use is left. */
-static void a_group_that_is_full_is_reported(void **state)
+TEST_SETUP(a_group_that_is_full_is_reported, scratch_create, scratch_remove)
 {
     struct st_watchdog *w = NULL;
     struct listener l;
 
-    (void)state;
     put_machine("16777216");
     scratch_put("proc/self/cgroup", "0::/a/b\n");
     scratch_put("cgroup/a/b/memory.max", "max\n");
@@ -359,7 +340,7 @@ static void put_free_swap(const char *kilobytes)
 }
 
 /* What the group may still write to swap, of that which the machine has free, is left beside 4 MiB of its memory. */
-static void a_groups_own_limit_of_swap_counts(void **state)
+TEST_SETUP(a_groups_own_limit_of_swap_counts, scratch_create, scratch_remove)
 {
     static const struct {
         const char *free, *limit, *used, *left;
@@ -373,7 +354,6 @@ static void a_groups_own_limit_of_swap_counts(void **state)
         {"0", "max\n", "0\n", "4.00 MiB of "},
     };
 
-    (void)state;
     put_machine("16777216");
     scratch_put("proc/self/cgroup", "0::/s\n");
     scratch_put("cgroup/s/memory.max", "2147483648\n");
@@ -399,12 +379,11 @@ static void a_groups_own_limit_of_swap_counts(void **state)
     }
 }
 
-static void version_one_and_the_machine_are_watched(void **state)
+TEST_SETUP(version_one_and_the_machine_are_watched, scratch_create, scratch_remove)
 {
     struct st_watchdog *w = NULL;
     struct listener l;
 
-    (void)state;
     put_machine("16777216");
     scratch_put("proc/self/cgroup", "4:memory:/x\n");
     scratch_put("cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712\n"); /* none */
@@ -417,12 +396,11 @@ static void version_one_and_the_machine_are_watched(void **state)
     assert_non_null(strstr(l.sentence, "1.00 MiB of 32.0 GiB of memory are left in this machine, and the kernel has killed"));
 }
 
-static void kills_in_a_group_of_version_one_are_seen(void **state)
+TEST_SETUP(kills_in_a_group_of_version_one_are_seen, scratch_create, scratch_remove)
 {
     struct st_watchdog *w = NULL;
     struct listener l;
 
-    (void)state;
     put_machine("16777216");
     scratch_put("proc/self/cgroup", "4:memory:/x\n");
     scratch_put("cgroup/memory/x/memory.limit_in_bytes", "2147483648\n");
@@ -481,7 +459,7 @@ bool __wrap_st_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t d
 }
 
 /* A look each second, and the rules of 3 and of 10 seconds. */
-static void standing_still_in_a_group_is_reported(void **state)
+TEST_SETUP(standing_still_in_a_group_is_reported, scratch_create, scratch_remove)
 {
     static const struct {
         const char *used;
@@ -495,7 +473,6 @@ static void standing_still_in_a_group_is_reported(void **state)
         {"1073741824\n", 900000, 30, "no alarm"},
     };
 
-    (void)state;
     put_machine("16777216");
     scratch_put("proc/self/cgroup", "0::/f\n");
     scratch_put("cgroup/f/memory.max", "2147483648\n");
@@ -520,11 +497,10 @@ static void standing_still_in_a_group_is_reported(void **state)
 }
 
 /* Each refusal of the system while it starts: started, or E_NOMEM; nothing stays open or allocated (the group's checks). */
-static void every_refusal_is_survived(void **state)
+TEST_SETUP(every_refusal_is_survived, scratch_create, scratch_remove)
 {
     strata_status refused;
 
-    (void)state;
     put_machine("1024");
     scratch_put("proc/self/cgroup", "0::/a\n");
     scratch_put("cgroup/a/memory.max", "1\n");
@@ -541,41 +517,13 @@ static void every_refusal_is_survived(void **state)
     }
 }
 
-static void this_machine_is_calm(void **state)
+TEST(this_machine_is_calm)
 {
     struct st_watchdog *w = NULL;
     struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-    (void)state;
     assert_int_equal(st_watchdog_start(&w, &(struct st_watchdog_opts){.alarm = on_alarm, .ctx = &l}), 0);
     st_watchdog_stop(w);
     assert_int_equal(l.alarms, 0);
     st_watchdog_stop(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_plan_is_no_alarm),
-        cmocka_unit_test(standing_still_far_from_the_limit_is_no_alarm),
-        cmocka_unit_test(a_short_squeeze_is_no_alarm),
-        cmocka_unit_test(what_lasts_is_an_alarm),
-        cmocka_unit_test(next_to_nothing_left_is_one_soon),
-        cmocka_unit_test(a_kill_is_one_at_once),
-        cmocka_unit_test(what_is_taken_beyond_the_plan_is_one_before_nothing_is_left),
-        cmocka_unit_test(what_is_planned_may_be_taken_to_the_last),
-        cmocka_unit_test(the_plan_makes_the_margin_smaller),
-        cmocka_unit_test(margins_have_bounds),
-        cmocka_unit_test(faults_stand_for_psi),
-        cmocka_unit_test(the_unknown_is_no_alarm),
-        cmocka_unit_test_setup_teardown(a_group_that_is_full_is_reported, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_groups_own_limit_of_swap_counts, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(version_one_and_the_machine_are_watched, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(kills_in_a_group_of_version_one_are_seen, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(standing_still_in_a_group_is_reported, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(every_refusal_is_survived, scratch_create, scratch_remove),
-        cmocka_unit_test(this_machine_is_calm),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

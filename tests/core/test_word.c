@@ -1,14 +1,8 @@
 /* Edits between words. */
 #include "core/base/word.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void edits_are_counted(void **state)
+TEST(edits_are_counted)
 {
     static const struct {
         const char *a, *b;
@@ -17,7 +11,6 @@ static void edits_are_counted(void **state)
                 {"sqe", "seq", 2}, {"sep", "steps", 2}, {"Plan", "pLAN", 0}, {"plan", "train", 3},
                 {"steps", "s", 4}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(st_word_edits(rows[i].a, rows[i].b), rows[i].edits);
         assert_int_equal(st_word_edits(rows[i].b, rows[i].a), rows[i].edits);
@@ -27,30 +20,17 @@ static void edits_are_counted(void **state)
 #define TEN   "abcdefghij"
 #define SIXTY TEN TEN TEN TEN TEN TEN
 
-static void what_is_long_is_cut(void **state)
+TEST(what_is_long_is_cut)
 {
-    (void)state;
     assert_int_equal(st_word_edits(SIXTY "1234", SIXTY "4321"), 4);
     assert_int_equal(st_word_edits(SIXTY "1234" TEN, SIXTY "1234"), 0);
     assert_int_equal(st_word_edits(SIXTY SIXTY, ""), 64);
 }
 
-static void short_words_are_near_to_few(void **state)
+TEST(short_words_are_near_to_few)
 {
-    (void)state;
     assert_int_equal(st_word_edits_most(""), 1);
     assert_int_equal(st_word_edits_most("foo"), 1);
     assert_int_equal(st_word_edits_most("trian"), 2);
     assert_int_equal(st_word_edits_most("frobnicate"), 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(edits_are_counted),
-        cmocka_unit_test(what_is_long_is_cut),
-        cmocka_unit_test(short_words_are_near_to_few),
-    };
-
-    return cmocka_run_group_tests_name("word", tests, NULL, NULL);
 }

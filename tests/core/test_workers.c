@@ -1,6 +1,7 @@
 /* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads, and two callers at
  * once do not go unseen. */
 #include "core/system/workers.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/topology.h"
@@ -14,13 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ITEMS_MAX 1000
 
@@ -61,11 +55,10 @@ static void check_loop(struct st_workers *w, uint64_t items, unsigned repeats)
     free(counts);
 }
 
-static void test_every_item_once(void **state)
+TEST(test_every_item_once)
 {
     static const uint64_t sizes[] = {0, 1, 2, 3, 7, 64, ITEMS_MAX};
 
-    (void)state;
     for (uint32_t count = 1; count <= 8; count++) {
         struct st_workers *w;
 
@@ -78,11 +71,10 @@ static void test_every_item_once(void **state)
 }
 
 /* Many short loops in a row: late threads of one loop meet the next one. */
-static void test_many_short_loops(void **state)
+TEST(test_many_short_loops)
 {
     struct st_workers *w;
 
-    (void)state;
     assert_int_equal(st_workers_create(&w, 4, NULL), STRATA_OK);
     check_loop(w, 3, 5000);
     st_workers_destroy(w);
@@ -94,12 +86,11 @@ static void *run_from_thread(void *arg)
     return NULL;
 }
 
-static void test_caller_may_change(void **state)
+TEST(test_caller_may_change)
 {
     struct st_workers *w;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(st_workers_create(&w, 3, NULL), STRATA_OK);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(pthread_create(&thread, NULL, run_from_thread, w), 0);
@@ -109,12 +100,11 @@ static void test_caller_may_change(void **state)
     st_workers_destroy(w);
 }
 
-static void test_bound_and_counted_by_topology(void **state)
+TEST(test_bound_and_counted_by_topology)
 {
     struct st_topology *topo;
     struct st_workers *w;
 
-    (void)state;
     assert_int_equal(st_topology_load(&topo, NULL), STRATA_OK);
     assert_int_equal(st_workers_create(&w, 0, topo), STRATA_OK);
     assert_int_equal(st_workers_count(w), st_topology_core_count(topo));
@@ -127,13 +117,12 @@ static void test_bound_and_counted_by_topology(void **state)
 }
 
 /* Where there are no threads or no memory for many, the caller does all. */
-static void test_loops_on_threads_of_their_own(void **state)
+TEST(test_loops_on_threads_of_their_own)
 {
     static const uint64_t sizes[] = {0, 1, 2, 3, 7, ITEMS_MAX};
     static const char *const faults[] = {"thread.start:0:1", "workers.alloc:0:1"};
     struct counts *counts = calloc(1, sizeof(*counts));
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         check_loop(NULL, sizes[i], 3);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
@@ -157,9 +146,8 @@ static void begin_another(void *ctx, uint64_t index, uint32_t worker)
 }
 
 /* Even of one item or none, which would do no harm this time. */
-static void test_two_callers_at_once_abort(void **state)
+TEST(test_two_callers_at_once_abort)
 {
-    (void)state;
     for (uint32_t count = 1; count <= 4; count += 3) {
         const pid_t pid = child_fork();
 
@@ -175,21 +163,19 @@ static void test_two_callers_at_once_abort(void **state)
     }
 }
 
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
     struct st_workers *w = NULL;
 
-    (void)state;
     assert_int_equal(st_workers_create(&w, 257, NULL), STRATA_E_INVAL);
     assert_null(w);
     st_workers_destroy(NULL);
 }
 
-static void test_single_failure_walk(void **state)
+TEST(test_single_failure_walk)
 {
     struct fault_walk walk = {.result = -EAGAIN};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct st_workers *w = NULL;
         const strata_status st = st_workers_create(&w, 4, NULL);
@@ -200,20 +186,4 @@ static void test_single_failure_walk(void **state)
         st_workers_destroy(w);
     }
     assert_int_equal(walk.runs, 1 + 3 + 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once),
-        cmocka_unit_test(test_many_short_loops),
-        cmocka_unit_test(test_caller_may_change),
-        cmocka_unit_test(test_bound_and_counted_by_topology),
-        cmocka_unit_test(test_loops_on_threads_of_their_own),
-        cmocka_unit_test(test_two_callers_at_once_abort),
-        cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_single_failure_walk),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

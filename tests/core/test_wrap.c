@@ -1,6 +1,7 @@
 /* tests/core/test_wrap.c - what becomes of lines on a terminal of forty columns, exactly; elsewhere nothing. */
 #include "core/base/print.h"
 #include "core/base/wrap.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -10,13 +11,6 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COLUMNS 40
 
@@ -48,7 +42,7 @@ static void paged(char out[2048], const char *text)
     close(end);
 }
 
-static void lines_are_cut_between_words(void **state)
+TEST(lines_are_cut_between_words)
 {
     static const struct {
         const char *in, *out;
@@ -77,7 +71,6 @@ static void lines_are_cut_between_words(void **state)
     };
     char out[2048];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         paged(out, rows[i].in);
         assert_string_equal(out, rows[i].out);
@@ -85,7 +78,7 @@ static void lines_are_cut_between_words(void **state)
 }
 
 /* A unit has up to four letters, a comma counted; a longer word may begin a line. */
-static void numbers_stay_with_their_units(void **state)
+TEST(numbers_stay_with_their_units)
 {
     static const struct {
         const char *unit;
@@ -94,7 +87,6 @@ static void numbers_stay_with_their_units(void **state)
                 {"KiB,", true}, {"GB/s", true}, {"GB/s,", false}, {"tokens", false}};
     char text[128], wanted[128], out[2048];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "a-word-of-thirty-eight-letters-stands! 1 %s more\n", rows[i].unit);
         snprintf(wanted, sizeof(wanted), "a-word-of-thirty-eight-letters-stands!%s1%s%s more\n", rows[i].stays ? "\n    " : " ",
@@ -104,11 +96,10 @@ static void numbers_stay_with_their_units(void **state)
     }
 }
 
-static void rows_of_a_table_are_cut_at_one_column(void **state)
+TEST(rows_of_a_table_are_cut_at_one_column)
 {
     char out[2048];
 
-    (void)state;
     paged(out, "name       GB/s      roof      ratio      bytes      seconds\n"
                "read      1.250      2.50        0.5       1024        0.125\n"
                "w             -         -          -          7            -\n");
@@ -120,17 +111,16 @@ static void rows_of_a_table_are_cut_at_one_column(void **state)
 }
 
 /* Below no header, which would say where columns end; no number is the unit of another. */
-static void rows_of_numbers_alone_are_cut(void **state)
+TEST(rows_of_numbers_alone_are_cut)
 {
     char out[2048];
 
-    (void)state;
     paged(out, "a      1.250      2.50      16384         1024        0.125\n");
     assert_string_equal(out, "a      1.250      2.50      16384\n             1024        0.125\n");
 }
 
 /* What was cut before a line that is no row says nothing of the rows after it. */
-static void a_second_table_is_cut_at_columns_of_its_own(void **state)
+TEST(a_second_table_is_cut_at_columns_of_its_own)
 {
     static const char *const tables[] = {"name       GB/s      roof      ratio      bytes      seconds\n"
                                          "read      1.250      2.50        0.5       1024        0.125\n",
@@ -138,7 +128,6 @@ static void a_second_table_is_cut_at_columns_of_its_own(void **state)
                                          "b       1       2       3        4       5        6        7\n"};
     char first[2048], second[2048], both[2048], out[2048];
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         paged(first, tables[i]);
         paged(second, tables[!i]);
@@ -149,30 +138,15 @@ static void a_second_table_is_cut_at_columns_of_its_own(void **state)
     }
 }
 
-static void elsewhere_lines_stay(void **state)
+TEST(elsewhere_lines_stay)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(file);
     assert_ptr_equal(st_wrap_open(file), file);
     st_wrap_close(file, file);
     fclose(file);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_stay_with_their_units),
-        cmocka_unit_test(lines_are_cut_between_words),
-        cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
-        cmocka_unit_test(rows_of_numbers_alone_are_cut),
-        cmocka_unit_test(a_second_table_is_cut_at_columns_of_its_own),
-        cmocka_unit_test(elsewhere_lines_stay),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,12 @@
 #include "tests/common/fault_walk.h"
 #include "tests/common/json_member.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void expect(const char *yaml, const char *json)
 {
@@ -42,7 +36,7 @@ static void refuse(const char *yaml, const char *sentence)
         fail_msg("%s: %s, not %s", yaml, strata_last_error(), sentence);
 }
 
-static void scalars(void **state)
+TEST(scalars)
 {
     static const char *const rows[][2] = {
         {"yes", "true"},
@@ -97,7 +91,6 @@ static void scalars(void **state)
         {"\"\\u00e9\"", "\"\xc3\xa9\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char yaml[80], json[80];
 
@@ -107,9 +100,8 @@ static void scalars(void **state)
     }
 }
 
-static void shapes(void **state)
+TEST(shapes)
 {
-    (void)state;
     expect("", "null");
     expect("# a comment\n", "null");
     expect("\xef\xbb\xbf"
@@ -125,9 +117,8 @@ static void shapes(void **state)
     expect("a: [1,\t2]\t# tabs that indent nothing\n", "{\"a\":[1,2]}");
 }
 
-static void aliases_and_merges(void **state)
+TEST(aliases_and_merges)
 {
-    (void)state;
     expect("a: &x [1, 2]\nb: *x\n", "{\"a\":[1,2],\"b\":[1,2]}");
     expect("a: &x 1\nb: &x 2\nc: *x\n", "{\"a\":1,\"b\":2,\"c\":2}");
     expect("d: &d {a: 1, b: 2}\ne: {<<: *d, b: 3}\n", "{\"d\":{\"a\":1,\"b\":2},\"e\":{\"b\":3,\"a\":1}}");
@@ -140,9 +131,8 @@ static void aliases_and_merges(void **state)
     refuse("a: {<<: [{b: 1}, 2]}\n", "<< takes a mapping");
 }
 
-static void what_is_refused(void **state)
+TEST(what_is_refused)
 {
-    (void)state;
     refuse("a: 1\nb: 2\na: 3\n", "t:3:1: duplicate key \"a\"");
     refuse("x:\n  y: {a: 1, a: 2}\n", "t:2:13: duplicate key \"a\"");
     refuse("a: !!str 1\n", "t:1:4: tags are not read here: \"tag:yaml.org,2002:str\"");
@@ -174,13 +164,12 @@ static void repeat(char *to, const char *what, size_t count)
         to = stpcpy(to, what);
 }
 
-static void limits(void **state)
+TEST(limits)
 {
     static char text[200000];
     st_json *root = NULL;
     char *end;
 
-    (void)state;
     repeat(text, "[", ST_YAML_DEPTH_MAX);
     repeat(text + strlen(text), "]", ST_YAML_DEPTH_MAX);
     assert_int_equal(st_yaml_parse(&root, text, strlen(text), "t"), STRATA_OK);
@@ -217,13 +206,12 @@ static void limits(void **state)
     refuse(text, "t:16384:3: more than 16384 values");
 }
 
-static void values_know_their_lines(void **state)
+TEST(values_know_their_lines)
 {
     static const char text[] = "# one\na: 1\nb:\n  c: [x,\n    y]\n  d: &m\n    e: 2\nf: *m\n";
     const st_json *b, *c;
     st_json *root;
 
-    (void)state;
     assert_int_equal(st_yaml_parse(&root, text, strlen(text), "t"), STRATA_OK);
     assert_int_equal(st_json_line(st_json_get(root, "a")), 2);
     b = st_json_get(root, "b");
@@ -238,11 +226,10 @@ static void values_know_their_lines(void **state)
     st_json_free(root);
 }
 
-static void files(void **state)
+TEST(files)
 {
     st_json *root = NULL;
 
-    (void)state;
     scratch_open();
     scratch_put("a.yaml", "a: b\n");
     assert_int_equal(st_yaml_parse_file(&root, scratch_path("a.yaml"), 100), STRATA_OK);
@@ -255,11 +242,10 @@ static void files(void **state)
     scratch_close();
 }
 
-static void single_failure_walk(void **state)
+TEST(single_failure_walk)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     scratch_open();
     scratch_put("a.yaml", "a: &x {b: [1, null, yes, 1.0]}\nc: {<<: *x, d: *x}\n");
     while (fault_walk_next(&walk)) {
@@ -273,20 +259,4 @@ static void single_failure_walk(void **state)
     }
     assert_true(walk.runs >= 20);
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalars),
-        cmocka_unit_test(shapes),
-        cmocka_unit_test(aliases_and_merges),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(values_know_their_lines),
-        cmocka_unit_test(files),
-        cmocka_unit_test(single_failure_walk),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
