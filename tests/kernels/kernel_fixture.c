@@ -1,13 +1,10 @@
 /* tests/kernels/kernel_fixture.c - see kernel_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "kernels/isa/scalar.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define CANARY       0xa5
 #define CANARY_BYTES 64u

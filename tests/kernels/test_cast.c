@@ -1,11 +1,8 @@
 /* Split and join of the master, casts and addition: every table against scalar by memcmp, scalar against what the words
  * "nearest" and "exact" mean.  With --exhaustive: the split over all 2^32 masters, in every table. */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define SHORT_MAX 130u
 #define PRIME     100003u
@@ -61,11 +58,10 @@ static void check_split_batch(const struct st_kernels *k, uint32_t from, uint32_
 }
 
 /* 2^24 masters, evenly spread with an odd start, so that all exponents and low halves occur. */
-static void split_round_trip_is_exact(void **state)
+TEST(split_round_trip_is_exact)
 {
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         for (uint32_t batch = 0; batch < (1u << 24) / BATCH; batch++)
             check_split_batch(k, batch << 24 | batch * 131u % 257u, 257u);
@@ -83,9 +79,8 @@ static void split_round_trip_is_exact_for_all(void **state)
     }
 }
 
-static void split_of_specials(void **state)
+TEST(split_of_specials)
 {
-    (void)state;
     for (uint32_t i = 0; i < KF_SPECIAL_COUNT; i++) {
         const float x = st_f32_from_bits(kf_special[i]);
         uint16_t weight;
@@ -119,9 +114,8 @@ static void check_nearest_even(uint32_t bits, uint16_t got, float (*widen)(uint1
         fail_msg("%08x rounds to %04x, but a neighbour is as near", bits, got);
 }
 
-static void casts_round_to_nearest_even(void **state)
+TEST(casts_round_to_nearest_even)
 {
-    (void)state;
     for (uint32_t i = 0; i < (1u << 22) + KF_SPECIAL_COUNT; i++) {
         const uint32_t bits = i < KF_SPECIAL_COUNT ? kf_special[i] : (i - KF_SPECIAL_COUNT) * 1021u;
         const float x = st_f32_from_bits(bits);
@@ -140,9 +134,8 @@ static void casts_round_to_nearest_even(void **state)
 }
 
 /* All 65536 patterns: value from the fields of the format, and back by rounding. */
-static void widening_is_exact(void **state)
+TEST(widening_is_exact)
 {
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
         const uint16_t x = (uint16_t)i;
         const int exponent = (int)(i >> 10 & 31u), fraction = (int)(i & 1023u);
@@ -165,13 +158,12 @@ static void widening_is_exact(void **state)
 }
 
 /* The same patterns through every table's own loops, not its tail. */
-static void fp16_of_every_table(void **state)
+TEST(fp16_of_every_table)
 {
     static uint16_t x[65536], back[65536];
     static float wide[65536];
     const struct st_kernels *k;
 
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++)
         x[i] = (uint16_t)i;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
@@ -278,11 +270,10 @@ static void compare(struct cast_arrays *a, size_t elems)
     }
 }
 
-static void tables_agree_at_every_length_and_alignment(void **state)
+TEST(tables_agree_at_every_length_and_alignment)
 {
     struct cast_arrays a;
 
-    (void)state;
     create(&a);
     for (size_t elems = 0; elems <= SHORT_MAX; elems++) {
         for (size_t shift = 0; shift < 32; shift++) {
@@ -304,11 +295,10 @@ static void place_all_at_end(struct cast_arrays *a, size_t elems)
     kf_array_place_at_end(&a->low_half[1], sizeof(int16_t), elems);
 }
 
-static void nothing_past_the_end_is_touched(void **state)
+TEST(nothing_past_the_end_is_touched)
 {
     struct cast_arrays a;
 
-    (void)state;
     create(&a);
     for (size_t elems = 0; elems <= SHORT_MAX; elems++) {
         place_all_at_end(&a, elems);
@@ -319,9 +309,8 @@ static void nothing_past_the_end_is_touched(void **state)
     destroy(&a);
 }
 
-static void sums_of_awkward_values(void **state)
+TEST(sums_of_awkward_values)
 {
-    (void)state;
     for (uint32_t i = 0; i < KF_SPECIAL_COUNT; i++) {
         for (uint32_t j = 0; j < KF_SPECIAL_COUNT; j++) {
             const float x = st_f32_from_bits(kf_special[i]), y = st_f32_from_bits(kf_special[j]);
@@ -342,21 +331,11 @@ static void sums_of_awkward_values(void **state)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest exhaustive[] = {cmocka_unit_test(split_round_trip_is_exact_for_all)};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split_round_trip_is_exact),
-        cmocka_unit_test(split_of_specials),
-        cmocka_unit_test(casts_round_to_nearest_even),
-        cmocka_unit_test(widening_is_exact),
-        cmocka_unit_test(fp16_of_every_table),
-        cmocka_unit_test(tables_agree_at_every_length_and_alignment),
-        cmocka_unit_test(nothing_past_the_end_is_touched),
-        cmocka_unit_test(sums_of_awkward_values),
-    };
 
     if (argc > 1 && strcmp(argv[1], "--exhaustive") == 0)
         return cmocka_run_group_tests_name("cast", exhaustive, NULL, NULL);
-    return cmocka_run_group_tests_name("cast", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

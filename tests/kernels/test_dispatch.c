@@ -2,18 +2,14 @@
 #include "core/base/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/ops/ops.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/common/test.h"
 #include <string.h>
 
-#include <cmocka.h>
-
-static void scalar_is_last_and_always_there(void **state)
+TEST(scalar_is_last_and_always_there)
 {
     const struct st_kernels *last = NULL;
     size_t count = 0;
 
-    (void)state;
     for (const struct st_kernels *t; (t = st_kernels_usable(count)) != NULL; count++)
         last = t;
     assert_true(count >= 1);
@@ -23,18 +19,16 @@ static void scalar_is_last_and_always_there(void **state)
     assert_null(st_kernels_usable(SIZE_MAX));
 }
 
-static void auto_is_the_best(void **state)
+TEST(auto_is_the_best)
 {
-    (void)state;
     assert_ptr_equal(st_kernels_pick(NULL), st_kernels_usable(0));
     assert_ptr_equal(st_kernels_pick("auto"), st_kernels_usable(0));
 }
 
-static void names_find_their_table(void **state)
+TEST(names_find_their_table)
 {
     const struct st_kernels *t;
 
-    (void)state;
     for (size_t i = 0; (t = st_kernels_usable(i)) != NULL; i++)
         assert_ptr_equal(st_kernels_pick(t->name), t);
     assert_null(st_kernels_pick(""));
@@ -42,34 +36,31 @@ static void names_find_their_table(void **state)
     assert_null(st_kernels_pick("avx1024"));
 }
 
-static void avx2_follows_the_processor(void **state)
+TEST(avx2_follows_the_processor)
 {
     const struct st_kernels *const avx2 = st_kernels_pick("avx2");
 
-    (void)state;
     if ((st_cpu_features() & ST_CPU_AVX2_FMA) != 0)
         assert_non_null(avx2);
     else
         assert_null(avx2);
 }
 
-static void avx512_follows_the_processor(void **state)
+TEST(avx512_follows_the_processor)
 {
     const uint32_t needs = ST_CPU_AVX512 | ST_CPU_AVX2_FMA;
     const struct st_kernels *const avx512 = st_kernels_pick("avx512");
 
-    (void)state;
     if ((st_cpu_features() & needs) == needs)
         assert_ptr_equal(avx512, st_kernels_usable(0));
     else
         assert_null(avx512);
 }
 
-static void neon_is_the_best_of_aarch64(void **state)
+TEST(neon_is_the_best_of_aarch64)
 {
     const struct st_kernels *const neon = st_kernels_pick("neon");
 
-    (void)state;
     if ((st_cpu_features() & ST_CPU_NEON) != 0)
         assert_ptr_equal(neon, st_kernels_usable(0));
     else
@@ -89,11 +80,10 @@ static void assert_no_holes(const struct st_ops *ops)
         assert_memory_not_equal(bytes + i, hole, sizeof(hole));
 }
 
-static void tables_are_whole(void **state)
+TEST(tables_are_whole)
 {
     const struct st_kernels *t;
 
-    (void)state;
     for (size_t i = 0; (t = st_kernels_usable(i)) != NULL; i++) {
         assert_int_equal(t->needs & ~st_cpu_features(), 0);
         assert_non_null(t->update_split);
@@ -110,19 +100,4 @@ static void tables_are_whole(void **state)
         assert_string_equal(t->ops->name, strcmp(t->name, "neon") == 0 ? "scalar" : t->name); /* it has none of its own */
         assert_no_holes(t->ops);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalar_is_last_and_always_there),
-        cmocka_unit_test(auto_is_the_best),
-        cmocka_unit_test(names_find_their_table),
-        cmocka_unit_test(avx2_follows_the_processor),
-        cmocka_unit_test(avx512_follows_the_processor),
-        cmocka_unit_test(neon_is_the_best_of_aarch64),
-        cmocka_unit_test(tables_are_whole),
-    };
-
-    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* tests/kernels/test_dropout.c - dropout of every table against a Philox4x32-10 written here, which is held to the known answers
  * of its authors' library (Random123, kat_vectors). */
 #include "kernels/ops/ops.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROWS     7u
 #define COLS_MAX 1031u
@@ -29,7 +26,7 @@ static void philox(uint32_t out[4], const uint32_t counter[4], const uint32_t ke
     }
 }
 
-static void philox_gives_the_known_answers(void **state)
+TEST(philox_gives_the_known_answers)
 {
     static const struct {
         uint32_t counter[4], key[2], words[4];
@@ -43,7 +40,6 @@ static void philox_gives_the_known_answers(void **state)
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         uint32_t words[4];
 
@@ -104,12 +100,11 @@ static void check(const struct st_kernels *k, const struct st_dropout *d)
     }
 }
 
-static void tables_drop_what_philox_says(void **state)
+TEST(tables_drop_what_philox_says)
 {
     static const uint32_t cols[] = {1, 2, 3, 4, 5, 7, 63, 64, 65, 128, 257, COLS_MAX};
     static const double p[] = {0, 0.05, 0.5, 0.999, 1};
 
-    (void)state;
     for (uint32_t i = 0; i < ROWS * COLS_MAX; i++) {
         from[i] = kf_uniform(1, i);
         before[i] = kf_uniform(2, i);
@@ -124,11 +119,10 @@ static void tables_drop_what_philox_says(void **state)
 }
 
 /* p = 0 keeps all bits, p = 1 none. */
-static void the_ends_keep_all_or_nothing(void **state)
+TEST(the_ends_keep_all_or_nothing)
 {
     struct st_dropout d = example(COLS_MAX, 0);
 
-    (void)state;
     for (uint32_t i = 0; i < ROWS * COLS_MAX; i++)
         from[i] = kf_uniform(1, i);
     st_kernels_pick(NULL)->ops->dropout_rows(&d, to, from, 0, ROWS);
@@ -140,11 +134,10 @@ static void the_ends_keep_all_or_nothing(void **state)
 }
 
 /* How many of many rows' elements are kept, and of another module's: within five standard deviations. */
-static void as_many_are_kept_as_asked_for(void **state)
+TEST(as_many_are_kept_as_asked_for)
 {
     static const double p[] = {0.05, 0.1, 0.5, 0.9};
 
-    (void)state;
     for (uint32_t i = 0; i < ROWS * COLS_MAX; i++)
         from[i] = 1.0f;
     for (size_t i = 0; i < sizeof(p) / sizeof(p[0]); i++) {
@@ -166,16 +159,4 @@ static void as_many_are_kept_as_asked_for(void **state)
         assert_true(fabs(kept - elems * (1 - p[i])) < 5 * sqrt(elems * p[i] * (1 - p[i])));
         assert_true(fabs(both - elems * (1 - p[i]) * (1 - p[i])) < 5 * sqrt(elems * (1 - p[i]) * (1 - p[i])));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_known_answers),
-        cmocka_unit_test(tables_drop_what_philox_says),
-        cmocka_unit_test(the_ends_keep_all_or_nothing),
-        cmocka_unit_test(as_many_are_kept_as_asked_for),
-    };
-
-    return cmocka_run_group_tests_name("dropout", tests, NULL, NULL);
 }

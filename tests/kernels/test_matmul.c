@@ -3,14 +3,11 @@
 #include "kernels/isa/scalar.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define WORKERS 3u
 #define PAD     5u /* elements between rows beyond what they need */
@@ -183,9 +180,8 @@ static void check_layouts(struct st_matmul_engine *e, const uint32_t *size, stra
     }
 }
 
-static void values_are_right(void **state)
+TEST(values_are_right)
 {
-    (void)state;
     for (uint32_t widened = 0; widened < 2; widened++) {
         struct st_matmul_engine *e = engine_create(widened != 0);
 
@@ -231,9 +227,8 @@ static void check_widened(bool force, strata_dtype dt)
     st_matmul_destroy(e);
 }
 
-static void widened_equals_fp32(void **state)
+TEST(widened_equals_fp32)
 {
-    (void)state;
     check_widened(true, STRATA_BF16);
     check_widened(false, STRATA_F16); /* fp16 always is */
 }
@@ -266,11 +261,10 @@ static void check_shifted(struct st_matmul_engine *e, const struct problem *p, c
 }
 
 /* Activations and weights lie at other addresses in every placement. */
-static void bits_ignore_addresses_and_workers(void **state)
+TEST(bits_ignore_addresses_and_workers)
 {
     static const uint32_t shapes[][3] = {{128, 192, 256}, {64, 256, 32}, {64, 33, 100}, {96, 64, 512}};
 
-    (void)state;
     for (uint32_t widened = 0; widened < 2; widened++) {
         struct st_matmul_engine *e = engine_create(widened != 0);
 
@@ -304,11 +298,10 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
 
 /* A caller may have an OpenMP team for work of its own, and set it whenever it likes: it keeps that, and no bit depends on it. */
-static void the_callers_team_is_its_own(void **state)
+TEST(the_callers_team_is_its_own)
 {
     static const uint32_t shapes[][3] = {{128, 192, 256}, {64, 64, 4096}, {512, 384, 512}, {384, 1536, 512}, {512, 256, 384}};
 
-    (void)state;
     for (uint32_t i = 0; i < 2 * sizeof(shapes) / sizeof(shapes[0]); i++) {
         const uint32_t *s = shapes[i / 2];
         const struct st_matmul shape = {.m = s[0],
@@ -344,13 +337,12 @@ static void the_callers_team_is_its_own(void **state)
     omp_set_num_threads(1);
 }
 
-static void ids_stay(void **state)
+TEST(ids_stay)
 {
     struct st_matmul_engine *e = engine_create(false);
     struct st_matmul mm = {.n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
     uint64_t bytes;
 
-    (void)state;
     for (int i = 0; i < 300; i++) {
         mm.m = (uint32_t)i + 1;
         assert_int_equal(st_matmul_prepare(e, &mm), i);
@@ -364,12 +356,11 @@ static void ids_stay(void **state)
     st_matmul_destroy(e);
 }
 
-static void what_it_cannot_do_is_refused(void **state)
+TEST(what_it_cannot_do_is_refused)
 {
     struct st_matmul_engine *e = engine_create(false);
     struct st_matmul mm = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .ab_dtype = STRATA_BF16, .c_dtype = STRATA_BF16};
 
-    (void)state;
     mm.accumulate = true;
     assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.accumulate = false;
@@ -392,18 +383,4 @@ static void what_it_cannot_do_is_refused(void **state)
     assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     st_matmul_destroy(e);
     st_matmul_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_right),
-        cmocka_unit_test(widened_equals_fp32),
-        cmocka_unit_test(bits_ignore_addresses_and_workers),
-        cmocka_unit_test(the_callers_team_is_its_own),
-        cmocka_unit_test(ids_stay),
-        cmocka_unit_test(what_it_cannot_do_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,9 @@
  * are random.  All at fixed seeds: a bound of 5 or 6 standard deviations holds always or never. */
 #include "core/base/rng.h"
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #define RANDOM_MAX ((1u << ST_CODE_SHIFT) - 1u)
 
@@ -26,9 +23,8 @@ static double stated(uint32_t code, bool squares)
     return base * (ldexp(1.0 + code % 16 / 16.0, (int)(code / 16)) - 1.0);
 }
 
-static void codes_have_the_stated_values(void **state)
+TEST(codes_have_the_stated_values)
 {
-    (void)state;
     for (int squares = 0; squares < 2; squares++) {
         for (uint32_t code = 0; code < 256; code++) {
             const double mag = stated(code & code_max(squares != 0), squares != 0);
@@ -43,9 +39,8 @@ static void codes_have_the_stated_values(void **state)
     }
 }
 
-static void decoding_is_monotone(void **state)
+TEST(decoding_is_monotone)
 {
-    (void)state;
     for (int squares = 0; squares < 2; squares++) {
         for (uint32_t code = 0; code < code_max(squares != 0); code++) {
             for (int exponent = -126; exponent <= 126; exponent += 7) {
@@ -73,9 +68,8 @@ static void assert_stays(uint32_t code, float scale, float inverse, uint32_t ran
 
 /* What a code decodes to has that code again: at a scale of a power of two by any random bits, at others by all but the few least
  * and most, for a value and the inverse of its scale are rounded to fp32. */
-static void codes_come_back(void **state)
+TEST(codes_come_back)
 {
-    (void)state;
     for (int squares = 0; squares < 2; squares++) {
         const float most = st_code_most(squares != 0);
 
@@ -114,11 +108,10 @@ static void check_most(uint32_t mag, bool squares)
 }
 
 /* Every mantissa, at the least exponent, at 0, and where inverses are subnormal. */
-static void the_most_is_reached(void **state)
+TEST(the_most_is_reached)
 {
     static const uint32_t exponents[] = {27, 127, 253, 254};
 
-    (void)state;
     for (int squares = 0; squares < 2; squares++) {
         for (uint32_t e = 0; e < 4; e++) {
             for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++)
@@ -131,12 +124,11 @@ static void the_most_is_reached(void **state)
     }
 }
 
-static void scales_of_the_rare_blocks(void **state)
+TEST(scales_of_the_rare_blocks)
 {
     static const uint32_t zero[] = {0u, 1u, 0x007fffffu, ST_CODE_LEAST - 1u},
                           nan[] = {0x7f800000u, 0x7f800001u, 0x7fc00000u, 0x7fffffffu};
 
-    (void)state;
     for (int squares = 0; squares < 2; squares++) {
         for (size_t i = 0; i < 4; i++) {
             float inverse = 1.0f;
@@ -156,9 +148,8 @@ static void scales_of_the_rare_blocks(void **state)
 }
 
 /* In a block with a scale, a sum of squares of any size has a code and a value. */
-static void squares_are_never_zero(void **state)
+TEST(squares_are_never_zero)
 {
-    (void)state;
     for (uint32_t i = 0; i < 1000000; i++) {
         const uint32_t most = ST_CODE_LEAST + kf_bits(3, i) % (ST_F32_INF - ST_CODE_LEAST);
         const uint32_t x = i % 16 == 0 ? 0 : kf_bits(4, i) % (most + 1);
@@ -204,11 +195,10 @@ static void check_mean(const struct mean *m)
 
 static const double parts[] = {0.0, 0.001, 0.1, 0.25, 0.5, 0.7, 0.99, 0.9999};
 
-static void bf16_rounding_is_fair(void **state)
+TEST(bf16_rounding_is_fair)
 {
     static const uint32_t lows[] = {0x3f800000u, 0xbf810000u, 0x00010000u, 0x35ff0000u, 0x80000000u, 0x7e7f0000u};
 
-    (void)state;
     for (size_t n = 0; n < sizeof(lows) / sizeof(lows[0]) * 8; n++) {
         const uint32_t low = lows[n / 8], bits = low + (uint32_t)(parts[n % 8] * 65536.0);
         const float x = st_f32_from_bits(bits);
@@ -227,9 +217,8 @@ static void bf16_rounding_is_fair(void **state)
     assert_int_equal(st_f32_to_bf16_random(INFINITY, 0xffffu), 0x7f80u);
 }
 
-static void code_rounding_is_fair(void **state)
+TEST(code_rounding_is_fair)
 {
-    (void)state;
     for (size_t n = 0; n < 96; n++) {
         const bool squares = n % 2 != 0;
         const uint32_t code = 1 + (uint32_t)(n / 8 * 31) % (code_max(squares) - 1);
@@ -303,11 +292,10 @@ static void check_distribution(uint64_t key, uint64_t begin, int which, int widt
         fail_msg("%d bits for moment%d from %llx on: %f apart", width, which + 1, (unsigned long long)begin, apart);
 }
 
-static void parts_are_uniform(void **state)
+TEST(parts_are_uniform)
 {
     static const uint64_t begins[] = {0, (uint64_t)5 << 32, ((uint64_t)1 << 32) - (1u << 17)};
 
-    (void)state;
     for (size_t n = 0; n < 96; n++)
         check_uniform(key_of(n / 12), begins[n / 4 % 3], (int)(n % 2), n % 4 < 2 ? 16 : ST_CODE_SHIFT);
     for (size_t n = 0; n < 12; n++)
@@ -338,27 +326,24 @@ static void assert_uncorrelated(uint64_t key1, uint64_t key2, int which1, int wh
         fail_msg("%s, halves %d and %d, lag %llu: correlation %f", what, which1, which2, (unsigned long long)lag, sum / PAIRS);
 }
 
-static void halves_of_an_element_are_uncorrelated(void **state)
+TEST(halves_of_an_element_are_uncorrelated)
 {
-    (void)state;
     for (uint64_t step = 0; step < 32; step++)
         assert_uncorrelated(key_of(step), key_of(step), 0, 1, 0, "one element");
 }
 
-static void neighbours_are_uncorrelated(void **state)
+TEST(neighbours_are_uncorrelated)
 {
     static const uint64_t lags[] = {1, 2, 3, 4, 8, 16, 32, 255, 256, 4096, 65536};
 
-    (void)state;
     for (size_t l = 0; l < sizeof(lags) / sizeof(lags[0]); l++) {
         for (int halves = 0; halves < 4; halves++)
             assert_uncorrelated(key_of(l), key_of(l), halves % 2, halves / 2, lags[l], "neighbours");
     }
 }
 
-static void steps_are_uncorrelated(void **state)
+TEST(steps_are_uncorrelated)
 {
-    (void)state;
     for (uint64_t step = 0; step < 32; step++) {
         for (int halves = 0; halves < 4; halves++)
             assert_uncorrelated(key_of(step), key_of(step + 1), halves % 2, halves / 2, 0, "steps");
@@ -367,9 +352,8 @@ static void steps_are_uncorrelated(void **state)
 }
 
 /* Of one element over steps: chi-square of its bytes, and from each step to the next. */
-static void an_element_is_random_over_steps(void **state)
+TEST(an_element_is_random_over_steps)
 {
-    (void)state;
     for (uint64_t position = 0; position < 16; position++) {
         const int which = (int)(position % 2);
         uint32_t counts[256] = {0};
@@ -385,25 +369,4 @@ static void an_element_is_random_over_steps(void **state)
         assert_uniform(counts, 256, 65536, "an element over steps");
         assert_true(fabs(sum) <= 5.0 * 256.0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_have_the_stated_values),
-        cmocka_unit_test(decoding_is_monotone),
-        cmocka_unit_test(codes_come_back),
-        cmocka_unit_test(the_most_is_reached),
-        cmocka_unit_test(scales_of_the_rare_blocks),
-        cmocka_unit_test(squares_are_never_zero),
-        cmocka_unit_test(bf16_rounding_is_fair),
-        cmocka_unit_test(code_rounding_is_fair),
-        cmocka_unit_test(parts_are_uniform),
-        cmocka_unit_test(halves_of_an_element_are_uncorrelated),
-        cmocka_unit_test(neighbours_are_uncorrelated),
-        cmocka_unit_test(steps_are_uncorrelated),
-        cmocka_unit_test(an_element_is_random_over_steps),
-    };
-
-    return cmocka_run_group_tests_name("codes of moments", tests, NULL, NULL);
 }

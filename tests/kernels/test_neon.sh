@@ -26,9 +26,11 @@ compile() { # FILE OBJECT
         -I"$source/tests/kernels/cross" -I"$source" -I"$source/include" -c "$source/$1" -o "$2"
 }
 
-build() { # FILE PROGRAM
-    compile "$1" "$2.o"
-    "$compiler" "$2.o" "$work"/objects/*.o -lm -o "$2"
+build() { # FILE PROGRAM [OBJECT]...
+    file=$1 program=$2
+    shift 2
+    compile "$file" "$program.o"
+    "$compiler" "$program.o" "$@" "$work"/objects/*.o -lm -o "$program"
 }
 
 emulate() { # PROGRAM [ARGUMENT]...
@@ -40,6 +42,8 @@ mkdir -p "$work/objects"
 for file in "$@"; do
     compile "kernels/$file" "$work/objects/$(basename "$file" .c).o"
 done
+compile tests/common/test_main.c "$work/test_main.o" # not among the others: kernel_digest has a main() of its own
+compile tests/common/sample.c "$work/objects/sample.o"
 compile core/base/cpu.c "$work/objects/cpu.o"
 compile tests/kernels/kernel_fixture.c "$work/objects/kernel_fixture.o"
 compile tests/kernels/update_fixture.c "$work/objects/update_fixture.o"
@@ -47,7 +51,7 @@ compile tests/kernels/update_scalar_fma.c "$work/objects/update_scalar_fma.o"
 
 cd "$source" # suites read tests/golden
 for suite in $suites; do
-    build "tests/kernels/test_$suite.c" "$work/$suite"
+    build "tests/kernels/test_$suite.c" "$work/$suite" "$work/test_main.o"
     emulate "$work/$suite"
 done
 

@@ -3,13 +3,10 @@
  *
  *     test_kernels_nf4 [FILE]     FILE: other tensors, written by the same tool */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define ELEMS_MAX   100000u
 #define BLOCKS_MAX  (ELEMS_MAX / ST_NF4_ELEMS + 1u)
@@ -79,14 +76,13 @@ static void check_widen(const struct st_kernels *k, const struct tensor *t, uint
     }
 }
 
-static void tensors_are_bitsandbytes(void **state)
+TEST(tensors_are_bitsandbytes)
 {
     struct tensor *const t = calloc(1, sizeof(*t));
     FILE *const file = fopen(golden, "rb");
     const struct st_kernels *k;
     uint32_t count = 0;
 
-    (void)state;
     assert_non_null(t);
     if (file == NULL)
         fail_msg("%s cannot be opened", golden);
@@ -102,14 +98,13 @@ static void tensors_are_bitsandbytes(void **state)
 }
 
 /* What came from records becomes the same records, so that a reader may give a model in NF4 as fp32. */
-static void widened_values_become_the_same_records(void **state)
+TEST(widened_values_become_the_same_records)
 {
     static struct st_nf4_block blocks[BLOCKS_MAX], again[BLOCKS_MAX];
     static float values[ELEMS_MAX];
     const struct st_kernels *const k = st_kernels_usable(0);
     const size_t elems = ELEMS_MAX / ST_NF4_ELEMS * ST_NF4_ELEMS;
 
-    (void)state;
     for (size_t i = 0; i < elems; i++)
         values[i] = kf_uniform(5, i) * exp2f((float)(i / ST_NF4_ELEMS % 200) - 100.0f);
     k->nf4_quantise(blocks, values, elems);
@@ -167,11 +162,10 @@ static void compare(struct arrays *a, size_t elems, strata_dtype dtype)
     }
 }
 
-static void tables_agree_at_every_length_and_alignment(void **state)
+TEST(tables_agree_at_every_length_and_alignment)
 {
     struct arrays a;
 
-    (void)state;
     create(&a);
     for (size_t elems = 0; elems <= LENGTHS_MAX; elems++) {
         const size_t blocks = (elems + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS;
@@ -194,15 +188,9 @@ static void tables_agree_at_every_length_and_alignment(void **state)
     destroy(&a);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_are_bitsandbytes),
-        cmocka_unit_test(widened_values_become_the_same_records),
-        cmocka_unit_test(tables_agree_at_every_length_and_alignment),
-    };
-
     if (argc > 1)
         golden = argv[1];
-    return cmocka_run_group_tests_name("nf4", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

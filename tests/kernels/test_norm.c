@@ -1,12 +1,9 @@
 /* The finish of a gradient: rounding, sums of squares per block and in a group, the count of values that are not finite.  Every
  * table against scalar by memcmp, scalar against the order of additions that kernels.h states. */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define SHORT_MAX 130u
 #define PRIME     100003u
@@ -79,7 +76,7 @@ static void place(struct fixture *f, strata_dtype dtype, size_t elems, size_t sh
     kf_fill(f->acc[1].data, STRATA_F32, elems, elems * 64 + shift, 1e-2f);
 }
 
-static void tables_agree_at_every_length_and_alignment(void **state)
+TEST(tables_agree_at_every_length_and_alignment)
 {
     struct fixture *const f = *state;
     const struct st_kernels *k;
@@ -94,7 +91,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
     }
 }
 
-static void tables_agree_around_blocks(void **state)
+TEST(tables_agree_around_blocks)
 {
     static const size_t lengths[] = {ST_NORM_BLOCK - 1, ST_NORM_BLOCK, ST_NORM_BLOCK + 1, 3 * ST_NORM_BLOCK, 12289, PRIME};
     struct fixture *const f = *state;
@@ -110,7 +107,7 @@ static void tables_agree_around_blocks(void **state)
     }
 }
 
-static void nothing_past_the_end_is_touched(void **state)
+TEST(nothing_past_the_end_is_touched)
 {
     struct fixture *const f = *state;
     const struct st_kernels *k;
@@ -142,14 +139,13 @@ static double stated_sum(const double *squares, size_t elems)
     return even + odd;
 }
 
-static void sums_are_those_of_the_rounded_values(void **state)
+TEST(sums_are_those_of_the_rounded_values)
 {
     static float acc[PRIME];
     static uint16_t out[PRIME];
     static double sums[BLOCKS], squares[ST_NORM_BLOCK];
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t i = 0; i < PRIME; i++)
         acc[i] = kf_uniform(3, i) * ldexpf(1.0f, (int)(i % 40) - 20);
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
@@ -169,7 +165,7 @@ static void sums_are_those_of_the_rounded_values(void **state)
 }
 
 /* One value that is not finite, at every place of a block and a tail; what only rounds to infinity counts. */
-static void values_that_are_not_finite_are_counted(void **state)
+TEST(values_that_are_not_finite_are_counted)
 {
     static const uint32_t bad[] = {0x7f800000u, 0xff800000u, 0x7f800001u, 0xffffffffu, 0x7f7f8000u, 0x477ff000u};
     static float acc[ST_NORM_BLOCK + 13];
@@ -177,7 +173,6 @@ static void values_that_are_not_finite_are_counted(void **state)
     const size_t elems = ST_NORM_BLOCK + 13;
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         for (size_t i = 0; i < elems; i++) {
             double sums[2];
@@ -199,7 +194,7 @@ static void values_that_are_not_finite_are_counted(void **state)
 }
 
 /* Cut at multiples of the block, the sums are the same. */
-static void cuts_at_blocks_do_not_show(void **state)
+TEST(cuts_at_blocks_do_not_show)
 {
     struct fixture *const f = *state;
     const struct st_kernels *k;
@@ -267,11 +262,10 @@ static double sum_by_tree(uint64_t first, uint64_t tiles, uint64_t blocks, const
     return sum_by_tree(first, left, blocks, known) + sum_by_tree(first + left, tiles - left, blocks, known);
 }
 
-static void groups_are_added_in_their_tree(void **state)
+TEST(groups_are_added_in_their_tree)
 {
     uint32_t unlike = 0;
 
-    (void)state;
     fill_blocks();
     assert_true(st_norm_group(group_blocks, 0) == 0);
     for (uint64_t blocks = 1; blocks <= GROUP_TILES * ST_TILE_BLOCKS; blocks++) {
@@ -305,9 +299,8 @@ static void sum_runs(struct run_sums *out, uint64_t from, uint64_t to, uint64_t 
 }
 
 /* What a group has in several places adds up to the same bits from the sums of each one's runs. */
-static void runs_of_tiles_add_up_to_their_group(void **state)
+TEST(runs_of_tiles_add_up_to_their_group)
 {
-    (void)state;
     fill_blocks();
     for (uint64_t blocks = 1; blocks <= GROUP_TILES * ST_TILE_BLOCKS; blocks += 1 + kf_bits(blocks, 42) % 5) {
         const uint64_t tiles = (blocks + ST_TILE_BLOCKS - 1) / ST_TILE_BLOCKS;
@@ -324,18 +317,4 @@ static void runs_of_tiles_add_up_to_their_group(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree_at_every_length_and_alignment),
-        cmocka_unit_test(tables_agree_around_blocks),
-        cmocka_unit_test(nothing_past_the_end_is_touched),
-        cmocka_unit_test(sums_are_those_of_the_rounded_values),
-        cmocka_unit_test(values_that_are_not_finite_are_counted),
-        cmocka_unit_test(cuts_at_blocks_do_not_show),
-        cmocka_unit_test(groups_are_added_in_their_tree),
-        cmocka_unit_test(runs_of_tiles_add_up_to_their_group),
-    };
-
-    return cmocka_run_group_tests_name("norm", tests, create, destroy);
-}
+TEST_GROUP(create, destroy);

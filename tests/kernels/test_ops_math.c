@@ -2,13 +2,10 @@
  * their slopes; edges and NaN.  fp16 against the conversions of kernels/isa/scalar.h. */
 #include "kernels/isa/scalar.h"
 #include "kernels/ops/ops.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BATCH 4096u
 
@@ -21,11 +18,10 @@ static const struct st_ops *const *usable_ops(void)
     return tables;
 }
 
-static void exp_error_is_bounded(void **state)
+TEST(exp_error_is_bounded)
 {
     static float x[BATCH], y[BATCH];
 
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
         double worst = 0;
 
@@ -40,12 +36,11 @@ static void exp_error_is_bounded(void **state)
     }
 }
 
-static void exp_edges(void **state)
+TEST(exp_edges)
 {
     const float x[] = {0.0f, -0.0f, -INFINITY, INFINITY, NAN, -88.0f, -1e30f, 89.0f, 1e30f, -87.0f, 88.0f};
     float y[sizeof(x) / sizeof(x[0])];
 
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
         (*ops)->exp_f32(y, x, sizeof(x) / sizeof(x[0]));
         assert_true(y[0] == 1.0f && y[1] == 1.0f);
@@ -55,9 +50,8 @@ static void exp_edges(void **state)
     }
 }
 
-static void log_error_is_bounded(void **state)
+TEST(log_error_is_bounded)
 {
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
         for (uint64_t i = 0; i < 1000000; i++) {
             const double x = ldexp(1.0 + 0.5 * ((double)kf_uniform(1, i) + 1.0), (int)(kf_bits(2, i) % 60) - 20);
@@ -71,11 +65,10 @@ static void log_error_is_bounded(void **state)
     }
 }
 
-static void tanh_is_right(void **state)
+TEST(tanh_is_right)
 {
     static float x[BATCH], y[BATCH];
 
-    (void)state;
     for (uint32_t i = 0; i < BATCH; i++)
         x[i] = kf_uniform(5, i) * (i % 2 == 0 ? 12.0f : 0.7f);
     x[0] = 0.0f, x[1] = INFINITY, x[2] = -INFINITY, x[3] = NAN, x[4] = 1e-30f, x[5] = 0.625f;
@@ -124,20 +117,18 @@ static void check_gelu(enum st_activation activation, double (*reference)(double
     }
 }
 
-static void gelu_is_right(void **state)
+TEST(gelu_is_right)
 {
-    (void)state;
     check_gelu(ST_GELU_TANH, gelu_tanh, 1e-6);
     check_gelu(ST_GELU_ERF, gelu_erf, 1e-6);
 }
 
-static void gelu_far_out(void **state)
+TEST(gelu_far_out)
 {
     const float x[] = {-INFINITY, INFINITY, NAN, -1e10f, 1e10f, 0.0f, -1e30f, 1e30f};
     const float one[] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
     float y[sizeof(x) / sizeof(x[0])], dx[sizeof(x) / sizeof(x[0])];
 
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++)
         for (enum st_activation gelu = ST_GELU_TANH; gelu <= ST_GELU_ERF; gelu++) {
             (*ops)->activation_forward(gelu, y, x, sizeof(x) / sizeof(x[0]), STRATA_F32);
@@ -153,12 +144,11 @@ static double silu_reference(double x)
 }
 
 /* With up = 1 the product is silu and the gradient of the gate its slope. */
-static void silu_is_right(void **state)
+TEST(silu_is_right)
 {
     static float gate_up[2 * BATCH], y[BATCH], one[BATCH], slope[2 * BATCH];
     const double h = 1e-5;
 
-    (void)state;
     for (uint32_t i = 0; i < BATCH; i++) {
         gate_up[i] = kf_uniform(4, i) * 20.0f;
         gate_up[BATCH + i] = one[i] = 1.0f;
@@ -180,12 +170,11 @@ static void silu_is_right(void **state)
     }
 }
 
-static void silu_far_out(void **state)
+TEST(silu_far_out)
 {
     float gate_up[10] = {1e30f, -1e30f, 200.0f, -200.0f, NAN, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, y[5], d[10];
     const float one[5] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
         (*ops)->gated_forward(ST_SILU, y, gate_up, 1, 5, STRATA_F32);
         (*ops)->gated_backward(ST_SILU, d, NULL, one, gate_up, 1, 5, STRATA_F32);
@@ -196,12 +185,11 @@ static void silu_far_out(void **state)
 }
 
 /* Every fp16 pattern. */
-static void fp16_widens_exactly(void **state)
+TEST(fp16_widens_exactly)
 {
     static uint16_t x[65536];
     static float y[65536];
 
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++)
         x[i] = (uint16_t)i;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
@@ -216,12 +204,11 @@ static void fp16_widens_exactly(void **state)
 }
 
 /* Patterns all over the range, and every one near the ties of small numbers. */
-static void fp16_rounds_once(void **state)
+TEST(fp16_rounds_once)
 {
     static float x[BATCH];
     static uint16_t y[BATCH];
 
-    (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
         for (uint32_t batch = 0; batch < 512; batch++) {
             for (uint32_t i = 0; i < BATCH; i++)
@@ -234,16 +221,4 @@ static void fp16_rounds_once(void **state)
                     fail_msg("%s: %08x rounds to %04x, not %04x", (*ops)->name, st_f32_bits(x[i]), y[i], st_f32_to_f16(x[i]));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_error_is_bounded), cmocka_unit_test(exp_edges),     cmocka_unit_test(log_error_is_bounded),
-        cmocka_unit_test(tanh_is_right),        cmocka_unit_test(gelu_is_right), cmocka_unit_test(gelu_far_out),
-        cmocka_unit_test(silu_is_right),        cmocka_unit_test(silu_far_out),  cmocka_unit_test(fp16_widens_exactly),
-        cmocka_unit_test(fp16_rounds_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Every op of every table against the scalar table by memcmp: short rows, primes, all dtypes, all alignments, memory
  * that ends where the data do. */
 #include "kernels/ops/ops.h"
+#include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROWS      5u
 #define COLS_MAX  1031u
@@ -409,11 +406,10 @@ static void compare_table(struct fixture *f, const struct st_ops *ops)
 }
 
 /* The last one is the scalar table itself: shows that a case is a function of its inputs. */
-static void tables_agree(void **state)
+TEST(tables_agree)
 {
     struct fixture f;
 
-    (void)state;
     fixture_create(&f);
     for (size_t t = 0; st_kernels_usable(t) != NULL; t++)
         compare_table(&f, st_kernels_usable(t)->ops);
@@ -421,12 +417,11 @@ static void tables_agree(void **state)
 }
 
 /* The 32-column strips that the caller cuts, against the whole width at once. */
-static void splits_do_not_show(void **state)
+TEST(splits_do_not_show)
 {
     enum { COLS = 101, STRIP = 32 };
     static float x[ROWS * COLS], stats[2 * ROWS], whole[2][COLS], cut[2][COLS];
 
-    (void)state;
     for (uint32_t i = 0; i < ROWS * COLS; i++)
         x[i] = kf_uniform(1, i);
     for (uint32_t i = 0; i < 2 * ROWS; i++)
@@ -442,14 +437,4 @@ static void splits_do_not_show(void **state)
                                        COLS - c < STRIP ? COLS - c : STRIP, STRATA_F32);
         assert_memory_equal(whole, cut, sizeof(cut));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree),
-        cmocka_unit_test(splits_do_not_show),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Adam and AdamW: special values in every combination, split master against full master over steps, counts, scalar against fp64.
  * test_update_rules.c holds the tables against scalar for every rule. */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/update_scalar_fma.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PRIME 100003u
 
@@ -52,7 +49,7 @@ static void compare_specials(struct uf_arrays *a, const struct uf_recipe *r, uns
     uf_assert_one_nan(uf_data(a, UF_MASTER, 1), c.elems);
 }
 
-static void special_values_agree_and_nan_has_one_pattern(void **state)
+TEST(special_values_agree_and_nan_has_one_pattern)
 {
     static const struct uf_recipe odd = {UF_ADAM, 1.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0x1p-100}; /* eps 0: divisions by zero */
 
@@ -67,7 +64,7 @@ static void special_values_agree_and_nan_has_one_pattern(void **state)
     }
 }
 
-static void scalar_bits_do_not_depend_on_flags(void **state)
+TEST(scalar_bits_do_not_depend_on_flags)
 {
     struct uf_arrays *const a = *state;
 
@@ -80,7 +77,7 @@ static void scalar_bits_do_not_depend_on_flags(void **state)
 }
 
 /* Split and full master from the same values, step after step: same masters, moments, counts; the copy is the weight. */
-static void split_equals_full_master(void **state)
+TEST(split_equals_full_master)
 {
     struct uf_arrays *const a = *state;
     const struct st_kernels *k;
@@ -108,7 +105,7 @@ static void split_equals_full_master(void **state)
 }
 
 /* A step that changes nothing shows the count alone: finite masters at and above the last bf16 tie, no others. */
-static void overflows_are_counted(void **state)
+TEST(overflows_are_counted)
 {
     static const uint32_t masters[] = {0x7f7f8000u, 0xff7fffffu, 0x7f7f7fffu, 0x7f800000u, 0xff800000u, 0x7fc00000u, 0u};
     static const uint32_t large[] = {0x477ff000u, 0xc7800000u, 0x477fefffu, 0x7f800000u, 0x7fc00000u, 0x3f800000u, 0u};
@@ -116,7 +113,6 @@ static void overflows_are_counted(void **state)
     const struct st_update_coef coef = uf_coef(&still, 1);
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         float p[28], m[28] = {0}, v[28] = {0}, g[28] = {0};
         uint16_t weight[28];
@@ -135,12 +131,11 @@ static void overflows_are_counted(void **state)
     }
 }
 
-static void without_l2_the_master_stays_out_of_the_moments(void **state)
+TEST(without_l2_the_master_stays_out_of_the_moments)
 {
     const struct st_update_coef coef = uf_coef(&adamw, 1);
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         float p[9], m[9] = {0}, v[9] = {0}, g[9];
         const struct st_moments moments = {ST_MOMENTS_F32, m, v, 0};
@@ -214,11 +209,10 @@ static void check_accuracy(const struct st_kernels *k, const struct uf_recipe *r
     assert_true(moved_max > 0.5); /* so the bound is far below what a wrong formula would change */
 }
 
-static void thousand_steps_follow_fp64(void **state)
+TEST(thousand_steps_follow_fp64)
 {
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         check_accuracy(k, &adamw);
         check_accuracy(k, &adam_l2);
@@ -226,22 +220,14 @@ static void thousand_steps_follow_fp64(void **state)
 }
 
 /* With --short: what flags and libm have a part in. */
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest few[] = {
         cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
         cmocka_unit_test(thousand_steps_follow_fp64),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(special_values_agree_and_nan_has_one_pattern),
-        cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
-        cmocka_unit_test(split_equals_full_master),
-        cmocka_unit_test(overflows_are_counted),
-        cmocka_unit_test(without_l2_the_master_stays_out_of_the_moments),
-        cmocka_unit_test(thousand_steps_follow_fp64),
-    };
 
     if (argc > 1 && strcmp(argv[1], "--short") == 0)
         return cmocka_run_group_tests_name("adam, in short", few, uf_create, uf_destroy);
-    return cmocka_run_group_tests_name("adam", tests, uf_create, uf_destroy);
+    return test_run(uf_create, uf_destroy);
 }

@@ -14,15 +14,12 @@
 #include "core/base/rng.h"
 #include "core/json/json.h"
 #include "kernels/kernels.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DIR           "tests/golden/optim"
 #define ELEMS         4096u
@@ -272,7 +269,7 @@ static void run_case(struct golden *g, const st_json *n, const struct st_kernels
     fclose(file);
 }
 
-static void tables_follow_torch(void **state)
+TEST_SETUP(tables_follow_torch, open_golden, close_golden)
 {
     struct golden *const g = *state;
     const struct st_kernels *k;
@@ -309,7 +306,7 @@ static void check_lion(const struct state *s, const double *p, const double *m, 
     check_classes(&moments, MOMENT1, name);
 }
 
-static void lion_follows_the_paper(void **state)
+TEST_SETUP(lion_follows_the_paper, open_golden, close_golden)
 {
     const struct hyper h = {
         .rule = ST_RULE_LION, .decoupled = true, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
@@ -334,14 +331,4 @@ static void lion_follows_the_paper(void **state)
         }
         assert_true(closest > LION_CLOSEST);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(tables_follow_torch, open_golden, close_golden),
-        cmocka_unit_test_setup_teardown(lion_follows_the_paper, open_golden, close_golden),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* Moments in bf16 and in 8 bits: every table against scalar, the step against that with fp32 moments and against fp64. */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/update_scalar_fma.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SHORT_MAX 130u
 #define PRIME     1000003u
@@ -37,7 +34,7 @@ static struct uf_case case_number(size_t n, enum st_moment_format format, size_t
 
 /* --- tables against scalar --- */
 
-static void tables_agree_at_every_length_and_alignment(void **state)
+TEST(tables_agree_at_every_length_and_alignment)
 {
     for (size_t elems = 0; elems <= SHORT_MAX; elems++) {
         for (size_t shift = 0; shift < UF_SHIFTS; shift++) {
@@ -55,7 +52,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
 }
 
 /* In one block, around one, around one pack and around two. */
-static void all_combinations_agree_and_nothing_past_the_end_is_touched(void **state)
+TEST(all_combinations_agree_and_nothing_past_the_end_is_touched)
 {
     static const size_t lengths[] = {0, 1, 31, 97, 130, 255, 256, 257, 4095, 4096, 4097, 8191, 8192, 8193};
 
@@ -70,7 +67,7 @@ static void all_combinations_agree_and_nothing_past_the_end_is_touched(void **st
     }
 }
 
-static void tables_agree_over_a_large_prime(void **state)
+TEST(tables_agree_over_a_large_prime)
 {
     for (size_t n = 0; n < 2 * (size_t)UF_RULE_COUNT; n++) {
         const struct uf_case c = make_case((enum uf_rule)(n / 2), (enum uf_layout)((n / 2 + n % 2) % UF_LAYOUT_COUNT),
@@ -83,7 +80,7 @@ static void tables_agree_over_a_large_prime(void **state)
 }
 
 /* One master that is rare, at each place of a block: the others of the block and their codes are as without. */
-static void a_large_master_anywhere_in_a_block_agrees(void **state)
+TEST(a_large_master_anywhere_in_a_block_agrees)
 {
     static const uint32_t large[] = {0x7f7f8000u, 0x7f800000u, 0x7fc00000u, 0xff7fffffu};
     struct uf_arrays *const a = *state;
@@ -104,7 +101,7 @@ static void a_large_master_anywhere_in_a_block_agrees(void **state)
     }
 }
 
-static void scalar_bits_do_not_depend_on_flags(void **state)
+TEST(scalar_bits_do_not_depend_on_flags)
 {
     struct uf_arrays *const a = *state;
 
@@ -119,7 +116,7 @@ static void scalar_bits_do_not_depend_on_flags(void **state)
 
 /* --- what holds within a table --- */
 
-static void cuts_at_multiples_of_the_norm_block_do_not_show(void **state)
+TEST(cuts_at_multiples_of_the_norm_block_do_not_show)
 {
     static const size_t cuts[] = {0, 1, 2, 7, 8, 24}, blocks = 24;
     const size_t elems = blocks * ST_NORM_BLOCK + 4001;
@@ -148,7 +145,7 @@ static void cuts_at_multiples_of_the_norm_block_do_not_show(void **state)
     }
 }
 
-static void split_equals_full_master(void **state)
+TEST(split_equals_full_master)
 {
     for (size_t n = 0; n < 2 * (size_t)UF_RULE_COUNT; n++) {
         const struct uf_case split = make_case((enum uf_rule)(n / 2), UF_SPLIT, formats[n % 2], STRATA_BF16, 10007, 3);
@@ -225,7 +222,7 @@ static void check_against_fp32(const struct st_kernels *k, struct uf_arrays *a, 
     }
 }
 
-static void step_is_that_of_fp32_with_moments_rounded_once(void **state)
+TEST(step_is_that_of_fp32_with_moments_rounded_once)
 {
     struct uf_arrays *const a = *state;
     const struct st_kernels *k;
@@ -344,7 +341,7 @@ static void check_steps(const struct st_kernels *k, struct uf_arrays *a, struct 
     }
 }
 
-static void moments_are_within_one_step_of_fp64(void **state)
+TEST(moments_are_within_one_step_of_fp64)
 {
     static const struct uf_recipe recipes[] = {
         {UF_ADAM, 1e-3, 0.9, 0.999, 0.0, 1e-8, 0.1, 0.0, 1.0},  {UF_ADAM, 1e-3, 0.9, 0.999, 0.0, 1e-8, 0.0, 0.1, 0.25},
@@ -393,12 +390,11 @@ static void check_block(const struct st_kernels *k, float grad, float odd, float
     assert_int_equal(st_f32_bits(scale[0]), st_f32_bits(want_scale));
 }
 
-static void blocks_become_nan_or_zero_alone(void **state)
+TEST(blocks_become_nan_or_zero_alone)
 {
     const float nan = st_f32_from_bits(ST_F32_NAN);
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         check_block(k, 1.0f, INFINITY, nan);
         check_block(k, 1.0f, -INFINITY, nan);
@@ -410,26 +406,14 @@ static void blocks_become_nan_or_zero_alone(void **state)
 }
 
 /* With --short: what flags and libm have a part in. */
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest few[] = {
         cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
         cmocka_unit_test(step_is_that_of_fp32_with_moments_rounded_once),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree_at_every_length_and_alignment),
-        cmocka_unit_test(all_combinations_agree_and_nothing_past_the_end_is_touched),
-        cmocka_unit_test(tables_agree_over_a_large_prime),
-        cmocka_unit_test(a_large_master_anywhere_in_a_block_agrees),
-        cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
-        cmocka_unit_test(cuts_at_multiples_of_the_norm_block_do_not_show),
-        cmocka_unit_test(split_equals_full_master),
-        cmocka_unit_test(step_is_that_of_fp32_with_moments_rounded_once),
-        cmocka_unit_test(moments_are_within_one_step_of_fp64),
-        cmocka_unit_test(blocks_become_nan_or_zero_alone),
-    };
 
     if (argc > 1 && strcmp(argv[1], "--short") == 0)
         return cmocka_run_group_tests_name("moments of few bits, in short", few, uf_create, uf_destroy);
-    return cmocka_run_group_tests_name("moments of few bits", tests, uf_create, uf_destroy);
+    return test_run(uf_create, uf_destroy);
 }

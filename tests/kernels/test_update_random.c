@@ -1,12 +1,9 @@
 /* Random elements over every rule, format of moments, layout and gradient: every table against scalar.  2e6 of them; with --long
  * 1e9. */
 #include "core/base/cpu.h"
+#include "tests/common/test.h"
 #include "tests/kernels/update_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define COMBINATIONS ((uint64_t)UF_RULE_COUNT * ST_MOMENTS_COUNT * UF_LAYOUT_COUNT * 3)
 
@@ -29,7 +26,7 @@ static struct uf_case case_of(uint64_t n)
     return c;
 }
 
-static void random_elements_agree(void **state)
+TEST(random_elements_agree)
 {
     uint64_t elems = 0;
 
@@ -47,11 +44,9 @@ static void random_elements_agree(void **state)
     print_message("%llu elements\n", (unsigned long long)elems);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_elements_agree)};
-
     if (argc > 1 && strcmp(argv[1], "--long") == 0)
         elems_wanted = 1000000000;
-    return cmocka_run_group_tests_name("random updates", tests, uf_create, uf_destroy);
+    return test_run(uf_create, uf_destroy);
 }

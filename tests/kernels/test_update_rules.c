@@ -1,11 +1,8 @@
 /* Every rule with fp32 moments: every table against scalar by memcmp.  Adagrad, Lion and SGD: scalar against fp64. */
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include "tests/kernels/update_scalar_fma.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SHORT_MAX 130u
 #define PRIME     1000003u
@@ -17,7 +14,7 @@ static struct uf_case make_case(enum uf_rule rule, enum uf_layout layout, strata
 
 /* --- tables against scalar --- */
 
-static void tables_agree_at_every_length_and_alignment(void **state)
+TEST(tables_agree_at_every_length_and_alignment)
 {
     for (size_t elems = 0; elems <= SHORT_MAX; elems++) {
         for (size_t shift = 0; shift < UF_SHIFTS; shift++) {
@@ -35,7 +32,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
     }
 }
 
-static void all_combinations_agree_and_nothing_past_the_end_is_touched(void **state)
+TEST(all_combinations_agree_and_nothing_past_the_end_is_touched)
 {
     static const size_t lengths[] = {0, 1, 15, 16, 31, 48, 63, 97, 130};
 
@@ -51,7 +48,7 @@ static void all_combinations_agree_and_nothing_past_the_end_is_touched(void **st
     }
 }
 
-static void tables_agree_over_a_large_prime(void **state)
+TEST(tables_agree_over_a_large_prime)
 {
     for (size_t n = 0; n < (size_t)UF_RULE_COUNT * UF_LAYOUT_COUNT; n++) {
         const struct uf_case c =
@@ -102,7 +99,7 @@ static void compare_specials(struct uf_arrays *a, enum uf_rule rule, enum uf_lay
 }
 
 /* Rules of one moment; test_update.c has Adam's. */
-static void special_values_agree_and_nan_has_one_pattern(void **state)
+TEST(special_values_agree_and_nan_has_one_pattern)
 {
     for (int rule = UF_ADAGRAD; rule < UF_RULE_COUNT; rule++) {
         /* betas 0, eps 0: divisions by zero; infinity times 0 in Lion's moment alone */
@@ -117,7 +114,7 @@ static void special_values_agree_and_nan_has_one_pattern(void **state)
     }
 }
 
-static void scalar_bits_do_not_depend_on_flags(void **state)
+TEST(scalar_bits_do_not_depend_on_flags)
 {
     const size_t elems = KF_SPECIAL_COUNT * KF_SPECIAL_COUNT * KF_SPECIAL_COUNT;
     struct uf_arrays *const a = *state;
@@ -138,7 +135,7 @@ static void scalar_bits_do_not_depend_on_flags(void **state)
 /* --- what holds within a table --- */
 
 /* The same array in one call and in pieces. */
-static void cuts_do_not_show(void **state)
+TEST(cuts_do_not_show)
 {
     static const size_t cuts[] = {0, 1, 9, 40, 41, 4137, 50001, 100003};
     const size_t cut_count = sizeof(cuts) / sizeof(cuts[0]);
@@ -164,7 +161,7 @@ static void cuts_do_not_show(void **state)
     }
 }
 
-static void split_equals_full_master(void **state)
+TEST(split_equals_full_master)
 {
     for (int rule = 0; rule < UF_RULE_COUNT; rule++) {
         const struct uf_case split = make_case((enum uf_rule)rule, UF_SPLIT, STRATA_BF16, 10007, 3);
@@ -174,7 +171,7 @@ static void split_equals_full_master(void **state)
 }
 
 /* c is 0 by a moment and a gradient of 0 of either sign, and by ones that cancel. */
-static void lion_with_c_zero_leaves_p_times_decay(void **state)
+TEST(lion_with_c_zero_leaves_p_times_decay)
 {
     static const float moments[] = {0.0f, -0.0f, 0.0f, -0.0f, 1.0f, -2.5f}, grads[] = {0.0f, 0.0f, -0.0f, -0.0f, -1.0f, 2.5f};
     static const float masters[] = {0.0f, -0.0f, 1.0f, -3.1415927f, 0x1p-149f, -0x1.8p-127f, 1e30f};
@@ -182,7 +179,6 @@ static void lion_with_c_zero_leaves_p_times_decay(void **state)
     const struct st_update_coef coef = uf_coef(&r, 1);
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         float p[42], m[42], g[42];
         const struct st_moments moments_f32 = {ST_MOMENTS_F32, m, NULL, 0};
@@ -200,14 +196,13 @@ static void lion_with_c_zero_leaves_p_times_decay(void **state)
     }
 }
 
-static void lion_moves_by_the_step_size_whatever_the_gradient(void **state)
+TEST(lion_moves_by_the_step_size_whatever_the_gradient)
 {
     static const float grads[] = {1.0f, -1.0f, 0x1p-149f, -0x1p-149f, INFINITY, -INFINITY};
     const struct uf_recipe r = {UF_LION, 0.125, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0};
     const struct st_update_coef coef = uf_coef(&r, 1);
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         float p[36], m[36] = {0}, g[36];
         const struct st_moments moments = {ST_MOMENTS_F32, m, NULL, 0};
@@ -322,11 +317,10 @@ static void check_accuracy(const struct st_kernels *k, const struct track *track
     assert_true(moved_max > 0.5); /* so the bound is far below what a wrong formula would change */
 }
 
-static void thousand_steps_follow_fp64(void **state)
+TEST(thousand_steps_follow_fp64)
 {
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         for (size_t i = 0; i < sizeof(tracks) / sizeof(tracks[0]); i++)
             check_accuracy(k, &tracks[i]);
@@ -334,26 +328,14 @@ static void thousand_steps_follow_fp64(void **state)
 }
 
 /* With --short: what flags and libm have a part in. */
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest few[] = {
         cmocka_unit_test(special_values_agree_and_nan_has_one_pattern),
         cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree_at_every_length_and_alignment),
-        cmocka_unit_test(all_combinations_agree_and_nothing_past_the_end_is_touched),
-        cmocka_unit_test(tables_agree_over_a_large_prime),
-        cmocka_unit_test(special_values_agree_and_nan_has_one_pattern),
-        cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
-        cmocka_unit_test(cuts_do_not_show),
-        cmocka_unit_test(split_equals_full_master),
-        cmocka_unit_test(lion_with_c_zero_leaves_p_times_decay),
-        cmocka_unit_test(lion_moves_by_the_step_size_whatever_the_gradient),
-        cmocka_unit_test(thousand_steps_follow_fp64),
-    };
 
     if (argc > 1 && strcmp(argv[1], "--short") == 0)
         return cmocka_run_group_tests_name("update rules, in short", few, uf_create, uf_destroy);
-    return cmocka_run_group_tests_name("update rules", tests, uf_create, uf_destroy);
+    return test_run(uf_create, uf_destroy);
 }

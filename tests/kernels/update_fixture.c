@@ -1,12 +1,9 @@
 /* tests/kernels/update_fixture.c - see update_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/kernels/update_fixture.h"
 #include "kernels/isa/scalar.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 const char *const uf_rule_names[UF_RULE_COUNT] = {"adam", "adagrad", "lion", "sgd", "sgd with nesterov"};
 const strata_dtype uf_grad_dtypes[3] = {STRATA_BF16, STRATA_F32, STRATA_F16};

@@ -3,14 +3,8 @@
 #define TESTS_KERNELS_UPDATE_SCALAR_FMA_H
 
 #include "core/base/cpu.h"
+#include "tests/common/test.h"
 #include "tests/kernels/update_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 extern st_update_split_fn st_update_split_scalar_fma;
 extern st_update_master_fn st_update_master_scalar_fma;

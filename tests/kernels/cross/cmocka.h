@@ -29,22 +29,22 @@
 #define assert_memory_equal(a, b, n)     assert_true(memcmp(a, b, n) == 0)
 #define assert_memory_not_equal(a, b, n) assert_true(memcmp(a, b, n) != 0)
 
-typedef int cross_fixture_fn(void **state);
+typedef int (*CMFixtureFunction)(void **state);
 
 struct CMUnitTest {
     const char *name;
-    void (*run)(void **state);
+    void (*test_func)(void **state);
 };
 
-#define cmocka_unit_test(f)                                                                                                      \
-    {                                                                                                                            \
-#f, f                                                                                                                    \
-    }
-#define cmocka_run_group_tests_name(group, tests, setup, teardown)                                                               \
-    cross_run(group, tests, sizeof(tests) / sizeof((tests)[0]), setup, teardown)
-#define cmocka_run_group_tests(tests, setup, teardown) cmocka_run_group_tests_name(#tests, tests, setup, teardown)
+// clang-format off
+#define cmocka_unit_test(f) {#f, f}
+// clang-format on
+#define cmocka_run_group_tests(tests, setup, teardown)                                                                           \
+    _cmocka_run_group_tests(#tests, tests, sizeof(tests) / sizeof((tests)[0]), setup, teardown)
+#define cmocka_run_group_tests_name(name, tests, setup, teardown)                                                                \
+    _cmocka_run_group_tests(name, tests, sizeof(tests) / sizeof((tests)[0]), setup, teardown)
 
-static jmp_buf cross_skip; /* where skip() goes */
+__attribute__((weak)) jmp_buf cross_skip; /* where skip() goes, from whatever file */
 
 static inline void cross_equal(uint64_t got, uint64_t want, const char *what, const char *file, int line)
 {
@@ -55,8 +55,8 @@ static inline void cross_equal(uint64_t got, uint64_t want, const char *what, co
 }
 
 /* State is what setup left; a test leaves it as it found it, skipped or not. */
-static inline int cross_run(const char *group, const struct CMUnitTest *tests, size_t count, cross_fixture_fn *setup,
-                            cross_fixture_fn *teardown)
+static inline int _cmocka_run_group_tests(const char *group, const struct CMUnitTest *tests, size_t count, CMFixtureFunction setup,
+                                          CMFixtureFunction teardown)
 {
     void *state = NULL;
 
@@ -65,7 +65,7 @@ static inline int cross_run(const char *group, const struct CMUnitTest *tests, s
         const bool skipped = setjmp(cross_skip) != 0;
 
         if (!skipped)
-            tests[i].run(&state);
+            tests[i].test_func(&state);
         printf("%s: %s %s\n", group, tests[i].name, skipped ? "skipped" : "ok");
         fflush(stdout);
     }
