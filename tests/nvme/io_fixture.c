@@ -1,19 +1,15 @@
 /* tests/nvme/io_fixture.c - see io_fixture.h. */
 #include "io_fixture.h"
+#include "tests/common/test.h"
 
 #include "core/base/log.h"
 #include "core/base/rng.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct io_fixture *active;      /* the fixture whose requests are in flight */
 static struct st_io_opts options;      /* of the ios that are opened */
@@ -255,7 +251,7 @@ static int hand_method(void **state)
     return 0;
 }
 
-int io_run_variants(const struct CMUnitTest *tests, size_t count)
+int io_run_variants(const char *file)
 {
     int failed = 0;
 
@@ -265,7 +261,7 @@ int io_run_variants(const struct CMUnitTest *tests, size_t count)
         if (!is_usable(method))
             continue;
         io_fixture_set_options(&variants[i].opts);
-        failed += _cmocka_run_group_tests(variants[i].name, tests, count, hand_method, NULL);
+        failed += test_run_file(file, variants[i].name, hand_method, NULL);
     }
     return failed;
 }

@@ -55,10 +55,9 @@ void io_fixture_reap(struct io_fixture *f, uint32_t done_count);
 /** An unlinked file; direct I/O where it works. */
 int io_temporary_file(uint64_t bytes);
 
-/** Run the tests [count] once for each variant whose method this machine has; fixtures open that one meanwhile, and tests take
+/** Run the tests of `file` once for each variant whose method this machine has; fixtures open that one meanwhile, and tests take
  * its method by io_method_of().  How many failed. */
-struct CMUnitTest;
-int io_run_variants(const struct CMUnitTest *tests, size_t count);
+int io_run_variants(const char *file);
 const struct st_io_ops *io_method_of(void **state);
 
 #endif

@@ -2,16 +2,12 @@
 #include "io_handle_fixture.h"
 #include "core/base/checksum.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct handle_variant handle_variants[HANDLE_VARIANTS] = {
     {"uring", 0, 32, 16384, 0, 0},

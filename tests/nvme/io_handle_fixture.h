@@ -3,6 +3,7 @@
 #define TESTS_NVME_IO_HANDLE_FIXTURE_H
 
 #include "strata/strata.h"
+#include "tests/common/test.h"
 
 struct handle_variant {
     const char *method;
@@ -14,12 +15,20 @@ struct handle_variant {
 #define HANDLE_VARIANTS 8u
 extern struct handle_variant handle_variants[HANDLE_VARIANTS];
 
-/** The test once with each variant as its state. */
-#define EACH_HANDLE(test)                                                                                                        \
-    cmocka_unit_test_prestate(test, &handle_variants[0]), cmocka_unit_test_prestate(test, &handle_variants[1]),                  \
-        cmocka_unit_test_prestate(test, &handle_variants[2]), cmocka_unit_test_prestate(test, &handle_variants[3]),              \
-        cmocka_unit_test_prestate(test, &handle_variants[4]), cmocka_unit_test_prestate(test, &handle_variants[5]),              \
-        cmocka_unit_test_prestate(test, &handle_variants[6]), cmocka_unit_test_prestate(test, &handle_variants[7])
+#define HANDLE_ENTRY(name, i)                                                                                                    \
+    TEST_ENTRY(name##_##i, cmocka_unit_test_prestate(name, &handle_variants[i]), NULL, NULL, NULL)
+/** A test that runs once with each variant as its state. */
+#define TEST_EACH_HANDLE(name)                                                                                                   \
+    static void name(void **state);                                                                                              \
+    HANDLE_ENTRY(name, 0);                                                                                                       \
+    HANDLE_ENTRY(name, 1);                                                                                                       \
+    HANDLE_ENTRY(name, 2);                                                                                                       \
+    HANDLE_ENTRY(name, 3);                                                                                                       \
+    HANDLE_ENTRY(name, 4);                                                                                                       \
+    HANDLE_ENTRY(name, 5);                                                                                                       \
+    HANDLE_ENTRY(name, 6);                                                                                                       \
+    HANDLE_ENTRY(name, 7);                                                                                                       \
+    static void name(void **state)
 
 struct strata_io_opts handle_options(const struct handle_variant *v);
 /** NULL: not on this machine, with a message. */

@@ -4,16 +4,12 @@
 #include "core/base/rng.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define MOVES 40u
 

@@ -1,17 +1,13 @@
 /* tests/nvme/swap_fixture.c - see swap_fixture.h. */
 #include "swap_fixture.h"
 #include "core/base/error.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-
-#include <cmocka.h>
 
 void latch_wait(struct latch *latch)
 {

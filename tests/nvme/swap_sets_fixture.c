@@ -4,20 +4,16 @@
 #include "core/base/rng.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char drives[DIRS][64];
 char sets_checkpoint[64];

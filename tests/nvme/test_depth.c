@@ -1,14 +1,10 @@
 /* tests/nvme/test_depth.c - the depth follows the knee of a device that is a formula and a clock. */
 #include "core/base/rng.h"
 #include "nvme/mover/depth.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define BLOCK 1048576u
 
@@ -46,11 +42,10 @@ static void assert_settled(const struct st_depth *d, const struct device *device
     assert_true(d->home <= ST_DEPTH_MIN || d->home <= 1.5 * device->knee + 2);
 }
 
-static void every_knee_is_found(void **state)
+TEST(every_knee_is_found)
 {
     static const double knees[] = {1, 4, 6, 8, 12, 16, 24, 31, 48, 64, 100};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(knees) / sizeof(knees[0]); i++) {
         struct device device = {.knee = knees[i], .latency_ns = 250000, .now_ns = 1};
         struct st_depth d;
@@ -62,9 +57,8 @@ static void every_knee_is_found(void **state)
     }
 }
 
-static void noise_does_not_lead_astray(void **state)
+TEST(noise_does_not_lead_astray)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct device device = {.knee = 16, .latency_ns = 250000, .noise = 0.5, .now_ns = 1, .random = seed << 32};
         struct st_depth d;
@@ -75,12 +69,11 @@ static void noise_does_not_lead_astray(void **state)
     }
 }
 
-static void a_device_that_changes_is_followed(void **state)
+TEST(a_device_that_changes_is_followed)
 {
     struct device device = {.knee = 8, .latency_ns = 250000, .now_ns = 1};
     struct st_depth d;
 
-    (void)state;
     st_depth_init(&d);
     use(&d, &device, 20000, 4);
     assert_settled(&d, &device);
@@ -93,12 +86,11 @@ static void a_device_that_changes_is_followed(void **state)
 }
 
 /* Reads run, then writes at a third of the rate: no trial is judged by the other's. */
-static void mixes_are_not_compared(void **state)
+TEST(mixes_are_not_compared)
 {
     struct device reads = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
     struct st_depth d;
 
-    (void)state;
     st_depth_init(&d);
     for (uint32_t round = 0; round < 300; round++) {
         struct device writes = reads;
@@ -113,13 +105,12 @@ static void mixes_are_not_compared(void **state)
 }
 
 /* What was in flight at the depth before ran at its rate: none of it is counted for the new one, be that higher or lower. */
-static void requests_of_the_depth_before_are_not_counted(void **state)
+TEST(requests_of_the_depth_before_are_not_counted)
 {
     struct device device = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
     uint32_t before = ST_DEPTH_START, left = 0, falls = 0, rises = 0;
     struct st_depth d;
 
-    (void)state;
     st_depth_init(&d);
     for (uint32_t i = 0; i < 20000; i++) {
         use(&d, &device, 1, 4);
@@ -136,13 +127,12 @@ static void requests_of_the_depth_before_are_not_counted(void **state)
 }
 
 /* Trials that fail come ever more rarely, but never more than some 64 windows apart: a device may change at any time. */
-static void failing_trials_never_cease(void **state)
+TEST(failing_trials_never_cease)
 {
     struct device device = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
     uint32_t windows = 0, longest = 0, before;
     struct st_depth d;
 
-    (void)state;
     st_depth_init(&d);
     for (uint32_t i = 0; i < 100000; i++) {
         before = d.requests;
@@ -155,12 +145,11 @@ static void failing_trials_never_cease(void **state)
     assert_in_range(longest, 60, 70);
 }
 
-static void an_empty_queue_says_nothing(void **state)
+TEST(an_empty_queue_says_nothing)
 {
     struct device device = {.knee = 2, .latency_ns = 250000, .now_ns = 1};
     struct st_depth d;
 
-    (void)state;
     st_depth_init(&d);
     for (uint32_t i = 0; i < 10000; i++) {
         device.now_ns += 1 / rate_at(&device, d.depth);
@@ -170,19 +159,4 @@ static void an_empty_queue_says_nothing(void **state)
     for (uint32_t i = 0; i < 10000; i++) /* nor a clock that stands still */
         st_depth_done(&d, (uint64_t)device.now_ns, BLOCK, true, true);
     assert_int_equal(d.depth, 32);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_knee_is_found),
-        cmocka_unit_test(noise_does_not_lead_astray),
-        cmocka_unit_test(a_device_that_changes_is_followed),
-        cmocka_unit_test(mixes_are_not_compared),
-        cmocka_unit_test(requests_of_the_depth_before_are_not_counted),
-        cmocka_unit_test(failing_trials_never_cease),
-        cmocka_unit_test(an_empty_queue_says_nothing),
-    };
-
-    return cmocka_run_group_tests_name("swap depth", tests, NULL, NULL);
 }

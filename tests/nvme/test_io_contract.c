@@ -7,19 +7,15 @@
 #include "io_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RETRIES     16u /* refusals of one request that are absorbed */
 #define WALK_BLOCKS 6u
 
-static void what_was_written_is_read(void **state)
+TEST(what_was_written_is_read)
 {
     static const uint32_t depths[] = {1, 2, 7, 64};
 
@@ -37,7 +33,7 @@ static void what_was_written_is_read(void **state)
 }
 
 /* A transfer that moves too little goes on from its last whole block; 5000 bytes leave a part of a block to do again. */
-static void short_transfers_are_continued(void **state)
+TEST(short_transfers_are_continued)
 {
     static const int64_t moved[] = {4096, 5000, 3 * 4096, 7 * 4096 + 1};
 
@@ -56,7 +52,7 @@ static void short_transfers_are_continued(void **state)
     }
 }
 
-static void transient_refusals_are_repeated(void **state)
+TEST(transient_refusals_are_repeated)
 {
     static const int64_t refusals[] = {-EAGAIN, -EINTR};
 
@@ -72,7 +68,7 @@ static void transient_refusals_are_repeated(void **state)
     }
 }
 
-static void refusals_without_end_fail(void **state)
+TEST(refusals_without_end_fail)
 {
     struct io_fixture f;
 
@@ -89,7 +85,7 @@ static void refusals_without_end_fail(void **state)
 }
 
 /* The kernel refuses whole batches, and goes on to. */
-static void storms_of_refusals_pass(void **state)
+TEST(storms_of_refusals_pass)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents", "nvme.cqe"};
     static const int64_t refusals[] = {-EAGAIN, -EINTR};
@@ -106,7 +102,7 @@ static void storms_of_refusals_pass(void **state)
     }
 }
 
-static void errors_have_their_status_and_sentence(void **state)
+TEST(errors_have_their_status_and_sentence)
 {
     static const struct {
         int64_t result;
@@ -131,7 +127,7 @@ static void errors_have_their_status_and_sentence(void **state)
     }
 }
 
-static void a_file_one_byte_short_is_truncated(void **state)
+TEST(a_file_one_byte_short_is_truncated)
 {
     struct io_fixture f;
 
@@ -148,7 +144,7 @@ static void a_file_one_byte_short_is_truncated(void **state)
 }
 
 /* Where a file ends inside a block, what it has of it is all that can be had. */
-static void so_many_bytes_are_enough(void **state)
+TEST(so_many_bytes_are_enough)
 {
     enum { END = 3 * BLOCK + 100 };
     static const struct {
@@ -188,7 +184,7 @@ static void so_many_bytes_are_enough(void **state)
 }
 
 /* What moved too little for it is continued and repeated as ever. */
-static void fewer_bytes_are_not_enough(void **state)
+TEST(fewer_bytes_are_not_enough)
 {
     static const int64_t moved[] = {0, 99, -EAGAIN};
 
@@ -209,7 +205,7 @@ static void fewer_bytes_are_not_enough(void **state)
     }
 }
 
-static void depth_is_bounded(void **state)
+TEST(depth_is_bounded)
 {
     const struct st_io_ops *ops = io_method_of(state);
     const struct st_io_opts none = io_fixture_options(0), most = io_fixture_options(4096), more = io_fixture_options(4097);
@@ -224,7 +220,7 @@ static void depth_is_bounded(void **state)
 
 #define REGISTERED (15 * BLOCK)
 
-static void registered_memory_works_as_any(void **state)
+TEST(registered_memory_works_as_any)
 {
     const struct st_io_ops *ops = io_method_of(state);
     struct io_fixture f;
@@ -254,7 +250,7 @@ static void registered_memory_works_as_any(void **state)
 }
 
 /* Random reads and writes with many in flight, never two of one block, against a copy in memory. */
-static void random_operations_match_a_model(void **state)
+TEST(random_operations_match_a_model)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         const uint32_t blocks = 24;
@@ -321,7 +317,7 @@ static strata_status walk(struct io_fixture *f)
 }
 
 /* None may lose a request or a byte.  More blocks than may be in flight. */
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     struct fault_walk faults = {.result = -EIO};
 
@@ -340,23 +336,7 @@ static void every_single_failure_is_clean(void **state)
     assert_true(faults.failed >= 2 * WALK_BLOCKS); /* each completion, at least */
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(short_transfers_are_continued),
-        cmocka_unit_test(transient_refusals_are_repeated),
-        cmocka_unit_test(refusals_without_end_fail),
-        cmocka_unit_test(storms_of_refusals_pass),
-        cmocka_unit_test(errors_have_their_status_and_sentence),
-        cmocka_unit_test(a_file_one_byte_short_is_truncated),
-        cmocka_unit_test(so_many_bytes_are_enough),
-        cmocka_unit_test(fewer_bytes_are_not_enough),
-        cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(registered_memory_works_as_any),
-        cmocka_unit_test(random_operations_match_a_model),
-        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
+    return io_run_variants(__FILE__);
 }

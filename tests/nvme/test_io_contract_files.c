@@ -1,23 +1,19 @@
 /* tests/nvme/test_io_contract_files.c - the contract in nvme/method/io.h: files of an io come and go. */
 #include "io_fixture.h"
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define LAST (ST_IO_FILES_DEFAULT - 1)
 
-static void files_are_256_at_most(void **state)
+TEST(files_are_256_at_most)
 {
     const int last = io_temporary_file(0);
     struct io_fixture f;
@@ -45,7 +41,7 @@ static void files_are_256_at_most(void **state)
 }
 
 /* Those behind the first 256 are in no table of the kernel's. */
-static void more_files_are_taken_where_asked(void **state)
+TEST(more_files_are_taken_where_asked)
 {
     struct st_io_opts opts = io_fixture_options(4);
     const int last = io_temporary_file(0);
@@ -82,7 +78,7 @@ static void more_files_are_taken_where_asked(void **state)
 }
 
 /* One file stays in use while others come and go, more of them than there are places. */
-static void places_are_given_back(void **state)
+TEST(places_are_given_back)
 {
     unsigned char *buf = aligned_alloc(BLOCK, BLOCK);
     struct io_fixture f;
@@ -129,7 +125,7 @@ static bool lets_go_later(const struct st_io_ops *ops)
 }
 
 /* A lock lives as long as anybody holds the open file: also the kernel, for an io. */
-static void a_file_given_back_is_let_go(void **state)
+TEST(a_file_given_back_is_let_go)
 {
     for (uint32_t closed = 0; closed < 2; closed++) {
         struct io_fixture f;
@@ -157,7 +153,7 @@ static void a_file_given_back_is_let_go(void **state)
 }
 
 /* Our bug, not the world's: the process ends. */
-static void a_busy_file_is_not_given_back(void **state)
+TEST(a_busy_file_is_not_given_back)
 {
     struct io_fixture f;
     pid_t pid;
@@ -177,13 +173,7 @@ static void a_busy_file_is_not_given_back(void **state)
     io_fixture_close(&f);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_256_at_most),         cmocka_unit_test(more_files_are_taken_where_asked),
-        cmocka_unit_test(places_are_given_back),         cmocka_unit_test(a_file_given_back_is_let_go),
-        cmocka_unit_test(a_busy_file_is_not_given_back),
-    };
-
-    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
+    return io_run_variants(__FILE__);
 }

@@ -4,19 +4,15 @@
 #include "core/base/fault.h"
 #include "core/system/clock.h"
 #include "io_fixture.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static void a_full_queue_takes_none(void **state)
+TEST(a_full_queue_takes_none)
 {
     struct st_io_req *reqs[5];
     struct io_fixture f;
@@ -41,7 +37,7 @@ static void a_full_queue_takes_none(void **state)
     io_fixture_close(&f);
 }
 
-static void a_refused_submit_starts_nothing(void **state)
+TEST(a_refused_submit_starts_nothing)
 {
     struct io_fixture f;
     struct st_io_req *req;
@@ -57,7 +53,7 @@ static void a_refused_submit_starts_nothing(void **state)
     io_fixture_close(&f);
 }
 
-static void reap_waits_for_no_more_than_there_is(void **state)
+TEST(reap_waits_for_no_more_than_there_is)
 {
     struct st_io_req *reqs[3];
     struct io_fixture f;
@@ -74,7 +70,7 @@ static void reap_waits_for_no_more_than_there_is(void **state)
     io_fixture_close(&f);
 }
 
-static void done_may_submit(void **state)
+TEST(done_may_submit)
 {
     struct io_fixture f;
 
@@ -102,7 +98,7 @@ static void *wake_main(void *arg)
     return NULL;
 }
 
-static void wakes_lose_nothing(void **state)
+TEST(wakes_lose_nothing)
 {
     struct io_fixture f;
     struct waker w;
@@ -144,7 +140,7 @@ static bool open_stalled(struct io_fixture *f, const struct st_io_ops *ops, int 
 }
 
 /* Each of several, one after the other. */
-static void wake_ends_a_blocked_reap(void **state)
+TEST(wake_ends_a_blocked_reap)
 {
     const struct st_io_ops *ops = io_method_of(state);
     struct waker w = {.ops = ops, .stop = true};
@@ -174,7 +170,7 @@ static void wake_ends_a_blocked_reap(void **state)
 }
 
 /* A request that does not end is left by a limit, and ends by a cancel. */
-static void a_stalled_request_is_left_and_cancelled(void **state)
+TEST(a_stalled_request_is_left_and_cancelled)
 {
     const struct st_io_ops *ops = io_method_of(state);
     struct io_fixture f;
@@ -205,7 +201,7 @@ static void a_stalled_request_is_left_and_cancelled(void **state)
 }
 
 /* A limit that has passed takes what is there; one that has not is no other than reap(). */
-static void limits_lose_nothing(void **state)
+TEST(limits_lose_nothing)
 {
     struct io_fixture f;
 
@@ -223,7 +219,7 @@ static void limits_lose_nothing(void **state)
 }
 
 /* Calls that are interrupted again and again end by the limit, too. */
-static void a_limit_ends_interrupted_waits(void **state)
+TEST(a_limit_ends_interrupted_waits)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
     const uint64_t deadline = st_clock_ns() + 2000000;
@@ -242,7 +238,7 @@ static void a_limit_ends_interrupted_waits(void **state)
 }
 
 /* Without a limit on the wait they end, too, as where the kernel refuses them for good. */
-static void calls_that_are_interrupted_for_ever_end(void **state)
+TEST(calls_that_are_interrupted_for_ever_end)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
     const bool is_ring = strcmp(io_method_of(state)->name, "uring") == 0;
@@ -262,7 +258,7 @@ static void calls_that_are_interrupted_for_ever_end(void **state)
 
 /* The kernel refuses a call for good, with requests in its hands, in the queue, or both: each ends once, with an error or done,
  * and nothing more is taken. */
-static void a_broken_method_ends_its_requests(void **state)
+TEST(a_broken_method_ends_its_requests)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
     const struct st_io_ops *ops = io_method_of(state);
@@ -298,7 +294,7 @@ static void a_broken_method_ends_its_requests(void **state)
 }
 
 /* A kernel that lacks memory or room for a while, longer than a refusal that stays would be asked again. */
-static void a_lack_that_passes_is_waited_out(void **state)
+TEST(a_lack_that_passes_is_waited_out)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
     static const int64_t lacks[] = {-EAGAIN, -EBUSY, -ENOMEM};
@@ -318,7 +314,7 @@ static void a_lack_that_passes_is_waited_out(void **state)
 
 /* Whatever a cancel comes to: each request ends once, done or cancelled, and a done one has its bytes.  In turn all are cancelled
  * when they are in flight, and some as the newest, behind which others are started. */
-static void cancelled_requests_end_once(void **state)
+TEST(cancelled_requests_end_once)
 {
     struct io_fixture f;
 
@@ -349,7 +345,7 @@ static void cancelled_requests_end_once(void **state)
 }
 
 /* What would be repeated or continued is not, after a cancel. */
-static void a_cancelled_request_is_not_repeated(void **state)
+TEST(a_cancelled_request_is_not_repeated)
 {
     static const int64_t results[] = {-EAGAIN, -EINTR, BLOCK, 100, 0};
 
@@ -368,24 +364,7 @@ static void a_cancelled_request_is_not_repeated(void **state)
     }
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_queue_takes_none),
-        cmocka_unit_test(a_refused_submit_starts_nothing),
-        cmocka_unit_test(reap_waits_for_no_more_than_there_is),
-        cmocka_unit_test(done_may_submit),
-        cmocka_unit_test(wakes_lose_nothing),
-        cmocka_unit_test(wake_ends_a_blocked_reap),
-        cmocka_unit_test(a_stalled_request_is_left_and_cancelled),
-        cmocka_unit_test(limits_lose_nothing),
-        cmocka_unit_test(a_limit_ends_interrupted_waits),
-        cmocka_unit_test(calls_that_are_interrupted_for_ever_end),
-        cmocka_unit_test(a_broken_method_ends_its_requests),
-        cmocka_unit_test(a_lack_that_passes_is_waited_out),
-        cmocka_unit_test(cancelled_requests_end_once),
-        cmocka_unit_test(a_cancelled_request_is_not_repeated),
-    };
-
-    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
+    return io_run_variants(__FILE__);
 }

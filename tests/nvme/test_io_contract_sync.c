@@ -1,20 +1,16 @@
 /* tests/nvme/test_io_contract_sync.c - the contract in nvme/method/io.h: syncs. */
 #include "core/base/fault.h"
 #include "io_fixture.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* Among transfers in flight, more than one of a file, by a done() that submits; the bytes stay what they were. */
-static void syncs_end_once_among_transfers(void **state)
+TEST(syncs_end_once_among_transfers)
 {
     for (uint32_t depth = 1; depth <= 32; depth *= 8) {
         struct io_fixture f;
@@ -50,7 +46,7 @@ static void syncs_end_once_among_transfers(void **state)
 }
 
 /* The system is asked, also for a file that is open for reading alone: a pipe cannot be synced. */
-static void the_system_is_asked(void **state)
+TEST(the_system_is_asked)
 {
     const struct st_io_ops *ops = io_method_of(state);
     struct io_fixture f;
@@ -82,7 +78,7 @@ static void the_system_is_asked(void **state)
 }
 
 /* Whatever it says: what a repeated sync would hide is not asked again. */
-static void a_failed_sync_is_not_repeated(void **state)
+TEST(a_failed_sync_is_not_repeated)
 {
     static const struct {
         int64_t result;
@@ -110,7 +106,7 @@ static void a_failed_sync_is_not_repeated(void **state)
 }
 
 /* A queue of the kernel that is full for now has not taken the sync: that is offered again. */
-static void a_sync_that_was_not_taken_is_offered_again(void **state)
+TEST(a_sync_that_was_not_taken_is_offered_again)
 {
     struct io_fixture f;
 
@@ -123,7 +119,7 @@ static void a_sync_that_was_not_taken_is_offered_again(void **state)
 }
 
 /* Done or cancelled; and where the kernel takes no more calls, done or failed. */
-static void cancelled_and_broken_syncs_end_once(void **state)
+TEST(cancelled_and_broken_syncs_end_once)
 {
     static const char *const sites[] = {NULL, "nvme.enter", "nvme.getevents"};
 
@@ -153,13 +149,7 @@ static void cancelled_and_broken_syncs_end_once(void **state)
     }
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(syncs_end_once_among_transfers),      cmocka_unit_test(the_system_is_asked),
-        cmocka_unit_test(a_failed_sync_is_not_repeated),       cmocka_unit_test(a_sync_that_was_not_taken_is_offered_again),
-        cmocka_unit_test(cancelled_and_broken_syncs_end_once),
-    };
-
-    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
+    return io_run_variants(__FILE__);
 }

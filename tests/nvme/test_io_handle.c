@@ -5,21 +5,17 @@
 #include "tests/common/child.h"
 #include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* Hundreds of writes to one odd range: the last one stays, and each read sees the write before it. */
-static void overlapping_writes_keep_their_order(void **state)
+TEST_EACH_HANDLE(overlapping_writes_keep_their_order)
 {
     enum { ROUNDS = 300, BYTES = 6001 };
     struct strata_io *io = handle_open(*state);
@@ -48,7 +44,7 @@ static void overlapping_writes_keep_their_order(void **state)
 }
 
 /* More files at once, and more in a row, than a method takes. */
-static void more_files_than_a_method_takes(void **state)
+TEST_EACH_HANDLE(more_files_than_a_method_takes)
 {
     enum { FILES = 290, BYTES = 10001 };
     const struct handle_variant *v = *state;
@@ -86,7 +82,7 @@ static void more_files_than_a_method_takes(void **state)
 }
 
 /* Nobody holds a file that is closed, while the handle goes on: not for another file's sake, and not for its own past. */
-static void a_closed_file_is_let_go(void **state)
+TEST_EACH_HANDLE(a_closed_file_is_let_go)
 {
     const struct handle_variant *v = *state;
     struct strata_io *io = handle_open(v);
@@ -123,20 +119,19 @@ static void open_and_close(void *io)
     assert_int_equal(strata_io_close_file(handle_open_new(io, "again", 0, 4096)), STRATA_OK);
 }
 
-static void a_closed_file_takes_no_memory(void **state)
+TEST(a_closed_file_takes_no_memory)
 {
     enum { FILES = 64 };
     struct strata_io *io = handle_open_default();
     const int64_t grown = heap_growth(open_and_close, io, FILES);
 
-    (void)state;
     if (grown >= (int64_t)FILES * 64)
         fail_msg("%u files that are closed took %lld bytes", FILES, (long long)grown);
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
 /* "At least this long": opened again with fewer bytes, or with more, a file keeps what it holds. */
-static void a_file_that_is_there_keeps_its_bytes(void **state)
+TEST(a_file_that_is_there_keeps_its_bytes)
 {
     static const uint64_t asked[] = {0, 1, 4096, 10000, 50001, 70000};
     unsigned char *data = malloc(70000), *back = calloc(1, 70000), odd = 7;
@@ -144,7 +139,6 @@ static void a_file_that_is_there_keeps_its_bytes(void **state)
     struct strata_io_file *file = handle_open_new(io, "kept", 0, 0);
     strata_io_request request;
 
-    (void)state;
     memset(data, 3, 50001);
     memset(data + 50001, 0, 70000 - 50001);
     assert_int_equal(strata_io_write(file, 0, data, 50001, &request), STRATA_OK);
@@ -167,14 +161,13 @@ static void a_file_that_is_there_keeps_its_bytes(void **state)
     free(back);
 }
 
-static void closing_finishes_what_was_started(void **state)
+TEST(closing_finishes_what_was_started)
 {
     enum { REQUESTS = 200, BYTES = 5003 };
     struct strata_io *io = handle_open_default();
     struct strata_io_file *file = handle_open_new(io, "closing", STRATA_IO_TRUNCATE, 0);
     unsigned char *buf = malloc(REQUESTS * BYTES);
 
-    (void)state;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         memset(buf + (size_t)i * BYTES, (int)i + 1, BYTES);
         assert_int_equal(strata_io_write(file, (uint64_t)i * BYTES, buf + (size_t)i * BYTES, BYTES, NULL), STRATA_OK);
@@ -185,7 +178,7 @@ static void closing_finishes_what_was_started(void **state)
 }
 
 /* Far more requests at once than the queue is deep. */
-static void requests_are_without_number(void **state)
+TEST(requests_are_without_number)
 {
     enum { REQUESTS = 5000 };
     struct strata_io *io = handle_open_default();
@@ -193,7 +186,6 @@ static void requests_are_without_number(void **state)
     strata_io_request *requests = calloc(REQUESTS, sizeof(*requests));
     uint64_t in[2] = {1, 2}, (*out)[2] = calloc(REQUESTS, sizeof(*out));
 
-    (void)state;
     for (uint64_t i = 0; i < REQUESTS; i++)
         assert_int_equal(strata_io_read(file, i * 16, out[i], 16, &requests[i]), STRATA_OK);
     assert_int_equal(strata_io_write(file, 80, in, 16, NULL), STRATA_OK);
@@ -204,7 +196,7 @@ static void requests_are_without_number(void **state)
     free(out);
 }
 
-static void buffers_are_aligned_and_apart(void **state)
+TEST(buffers_are_aligned_and_apart)
 {
     struct strata_io_opts opts = {sizeof(opts), .buffer_bytes = 8u << 20};
     struct strata_io_counters counters;
@@ -213,7 +205,6 @@ static void buffers_are_aligned_and_apart(void **state)
     struct strata_io *io;
     char *buffers[6];
 
-    (void)state;
     assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
     for (uint32_t i = 0; i < 6; i++) { /* the last two are not of the region */
         const uint64_t bytes = i % 2 == 0 ? 100 : 3u << 20;
@@ -260,13 +251,12 @@ static uint64_t mapped_bytes(void)
 }
 
 /* The region, and buffers beside it, whether they are freed or closing does it. */
-static void buffers_are_given_back(void **state)
+TEST(buffers_are_given_back)
 {
     enum { ROUNDS = 32, BYTES = 4 << 20 };
     struct strata_io_opts opts = {sizeof(opts), .method = "threads", .buffer_bytes = BYTES};
     uint64_t before = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < ROUNDS + 4; i++) {
         void *buffers[3];
         struct strata_io *io;
@@ -282,7 +272,7 @@ static void buffers_are_given_back(void **state)
     assert_true(mapped_bytes() < before + ROUNDS / 2 * BYTES);
 }
 
-static void a_forked_child_is_told(void **state)
+TEST(a_forked_child_is_told)
 {
     struct strata_io *io = handle_open_default();
     struct strata_io_file *file = handle_open_new(io, "fork", 0, 4096);
@@ -290,7 +280,6 @@ static void a_forked_child_is_told(void **state)
     char byte = 0;
     pid_t pid = child_fork();
 
-    (void)state;
     if (pid == 0)
         _exit(strata_io_read(file, 0, &byte, 1, &request) == STRATA_E_INVAL && strstr(strata_last_error(), "process") != NULL &&
                       strata_io_close_file(file) == STRATA_E_INVAL && strata_io_close(io) == STRATA_E_INVAL
@@ -302,20 +291,4 @@ static void a_forked_child_is_told(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH_HANDLE(overlapping_writes_keep_their_order),
-        EACH_HANDLE(more_files_than_a_method_takes),
-        EACH_HANDLE(a_closed_file_is_let_go),
-        cmocka_unit_test(a_closed_file_takes_no_memory),
-        cmocka_unit_test(a_file_that_is_there_keeps_its_bytes),
-        cmocka_unit_test(closing_finishes_what_was_started),
-        cmocka_unit_test(requests_are_without_number),
-        cmocka_unit_test(buffers_are_aligned_and_apart),
-        cmocka_unit_test(buffers_are_given_back),
-        cmocka_unit_test(a_forked_child_is_told),
-    };
-
-    return cmocka_run_group_tests_name("io handle", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

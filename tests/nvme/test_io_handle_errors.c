@@ -6,13 +6,11 @@
 #include "nvme/handle/io_handle_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* Any errno, at any site a request passes, goes to the waiter of that request and to nobody else. */
-static void errors_reach_their_waiter(void **state)
+TEST_EACH_HANDLE(errors_reach_their_waiter)
 {
     static const struct {
         int64_t result;
@@ -96,7 +92,7 @@ static void errors_reach_their_waiter(void **state)
 
 /* Of failures that nobody has taken closing names the one that began first, whichever records they have: the others may follow
  * from it. */
-static void closing_names_the_first_that_failed(void **state)
+TEST(closing_names_the_first_that_failed)
 {
     struct strata_io_opts opts = {sizeof(opts), .method = "fake"};
     unsigned char *buf = aligned_alloc(4096, 4096);
@@ -104,7 +100,6 @@ static void closing_names_the_first_that_failed(void **state)
     struct strata_io_file *file;
     struct strata_io *io;
 
-    (void)state;
     assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "first", STRATA_IO_READ, 4 * 4096), STRATA_OK);
     assert_int_equal(strata_io_read(file, 0, buf, 4096, &requests[0]), STRATA_OK);
@@ -124,7 +119,7 @@ static void closing_names_the_first_that_failed(void **state)
 
 /* The kernel refuses a call for good: what is in flight and what comes after ends, and the handle closes. */
 /* One piece in flight: where the first fails, no other is issued. */
-static void a_failure_stops_the_rest_of_its_request(void **state)
+TEST(a_failure_stops_the_rest_of_its_request)
 {
     enum { PIECES = 16 };
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 1, .block_bytes = 4096};
@@ -135,7 +130,6 @@ static void a_failure_stops_the_rest_of_its_request(void **state)
     uint32_t passed = 0;
     char *buf = calloc(PIECES, 4096);
 
-    (void)state;
     assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "rest", STRATA_IO_READ | STRATA_IO_WRITE, PIECES * 4096), STRATA_OK);
     for (int64_t broken = 0; broken <= 1; broken++) {
@@ -152,7 +146,7 @@ static void a_failure_stops_the_rest_of_its_request(void **state)
     free(buf);
 }
 
-static void a_broken_method_ends_every_request(void **state)
+TEST_EACH_HANDLE(a_broken_method_ends_every_request)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
     const struct handle_variant *v = *state;
@@ -190,7 +184,7 @@ static void a_broken_method_ends_every_request(void **state)
 }
 
 /* Under a mix of odd requests: right data or a status that says why, nothing lost. */
-static void single_failures(void **state)
+TEST_EACH_HANDLE(single_failures)
 {
     const struct handle_variant *v = *state;
     struct fault_walk walk = {.result = -EIO};
@@ -225,7 +219,7 @@ static void single_failures(void **state)
     assert_true(walk.after > 5);
 }
 
-static void opening_says_what_is_wrong(void **state)
+TEST(opening_says_what_is_wrong)
 {
     static const char *const names[] = {"nothing/here", ".", "absent"};
     struct strata_io_opts opts = {.opts_size = 1};
@@ -234,7 +228,6 @@ static void opening_says_what_is_wrong(void **state)
     strata_io_request request;
     char byte = 0, name[PATH_MAX + 1] = "";
 
-    (void)state;
     assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
     opts = (struct strata_io_opts){sizeof(opts), .block_bytes = 4097};
     assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
@@ -287,7 +280,7 @@ static void opening_says_what_is_wrong(void **state)
 }
 
 /* Whatever stops it: a file that was there keeps its bytes and its size, one that was not is not left. */
-static void a_file_that_cannot_be_opened_stays_as_it_was(void **state)
+TEST(a_file_that_cannot_be_opened_stays_as_it_was)
 {
     static const char *const sites[] = {"nvme.open", "nvme.stat", "nvme.flags", "nvme.fallocate", "nvme.alloc"};
     static const uint32_t ways[] = {0, STRATA_IO_CREATE, STRATA_IO_CREATE | STRATA_IO_BUFFERED};
@@ -295,7 +288,6 @@ static void a_file_that_cannot_be_opened_stays_as_it_was(void **state)
     struct strata_io_file *file = NULL;
     unsigned char bytes[5000];
 
-    (void)state;
     memset(bytes, 7, sizeof(bytes));
     write_file(scratch_path("kept"), bytes, sizeof(bytes));
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
@@ -315,14 +307,13 @@ static void a_file_that_cannot_be_opened_stays_as_it_was(void **state)
 
 /* Each open file has its own size: a short write through one that was opened when the file was empty would cut it to its own.  By
  * another name it is the same file. */
-static void a_file_that_is_written_is_opened_once(void **state)
+TEST(a_file_that_is_written_is_opened_once)
 {
     const uint32_t both = STRATA_IO_READ | STRATA_IO_WRITE;
     struct strata_io *io = handle_open_default();
     struct strata_io_file *first = NULL, *second = NULL;
     unsigned char bytes[20000];
 
-    (void)state;
     memset(bytes, 3, sizeof(bytes));
     write_file(scratch_path("once"), bytes, sizeof(bytes));
     assert_int_equal(symlink("once", scratch_path("alias")), 0);
@@ -346,7 +337,7 @@ static void a_file_that_is_written_is_opened_once(void **state)
 }
 
 /* Another thread may hold the handle's lock at the moment of the fork; in the child nobody ever releases it. */
-static void a_child_waits_for_no_lock(void **state)
+TEST(a_child_waits_for_no_lock)
 {
     struct strata_io *io = handle_open_default();
     struct strata_io_file *file = handle_open_new(io, "locked", 0, 6);
@@ -354,7 +345,6 @@ static void a_child_waits_for_no_lock(void **state)
     int status = -1;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(strata_io_file_bytes(file), 6);
     fflush(NULL);
     pthread_mutex_lock(&io->lock);
@@ -374,14 +364,13 @@ static void a_child_waits_for_no_lock(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
-static void reads_past_the_end_say_how_long_the_file_is(void **state)
+TEST(reads_past_the_end_say_how_long_the_file_is)
 {
     struct strata_io *io = handle_open_default();
     struct strata_io_file *file = handle_open_new(io, "short", STRATA_IO_TRUNCATE, 0);
     strata_io_request request;
     char buf[5000] = {0};
 
-    (void)state;
     assert_int_equal(strata_io_write(file, 0, buf, 4999, NULL), STRATA_OK);
     assert_int_equal(strata_io_read(file, 0, buf, 4999, &request), STRATA_OK); /* waits for the write */
     assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
@@ -395,14 +384,13 @@ static void reads_past_the_end_say_how_long_the_file_is(void **state)
 }
 
 /* A size that cannot be seen is not 0: the read is not one past the end, and the write is not cut off. */
-static void a_size_that_cannot_be_seen_is_an_error(void **state)
+TEST(a_size_that_cannot_be_seen_is_an_error)
 {
     struct strata_io *io = handle_open_default();
     struct strata_io_file *file = handle_open_new(io, "unseen", STRATA_IO_TRUNCATE, 0);
     strata_io_request request;
     char buf[5000] = {0};
 
-    (void)state;
     assert_int_equal(strata_io_write(file, 0, buf, 5000, &request), STRATA_OK);
     assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.look", .result = -EIO});
@@ -414,7 +402,7 @@ static void a_size_that_cannot_be_seen_is_an_error(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
-static void deadline_names_the_oldest(void **state)
+TEST(deadline_names_the_oldest)
 {
     uint64_t begin_ns;
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 4};
@@ -424,7 +412,6 @@ static void deadline_names_the_oldest(void **state)
     strata_io_request first, second;
     char buf[8192];
 
-    (void)state;
     assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 100}), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
     assert_int_equal(strata_io_read(file, 4096, buf, 4096, &first), STRATA_OK); /* 41 s each, were they not cancelled */
@@ -444,14 +431,13 @@ static void deadline_names_the_oldest(void **state)
 }
 
 /* Requests take the records of those that were cancelled before, more often than there are records. */
-static void what_was_cancelled_can_be_cancelled_anew(void **state)
+TEST(what_was_cancelled_can_be_cancelled_anew)
 {
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2};
     struct strata_io_file *file;
     struct strata_io *io;
     char buf[4096];
 
-    (void)state;
     assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 40}), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
     for (int i = 0; i < 300; i++) {
@@ -465,7 +451,7 @@ static void what_was_cancelled_can_be_cancelled_anew(void **state)
 }
 
 /* What was started before a sync has ended when it returns. */
-static void a_sync_waits_for_what_was_started(void **state)
+TEST(a_sync_waits_for_what_was_started)
 {
     enum { REQUESTS = 8 };
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2};
@@ -474,7 +460,6 @@ static void a_sync_waits_for_what_was_started(void **state)
     struct strata_io_file *file;
     struct strata_io *io;
 
-    (void)state;
     assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 2000000}), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
     for (uint32_t i = 0; i < REQUESTS; i++) /* 2 ms each */
@@ -486,7 +471,7 @@ static void a_sync_waits_for_what_was_started(void **state)
     free(buf);
 }
 
-static void cancelled_requests_end_as_such(void **state)
+TEST(cancelled_requests_end_as_such)
 {
     enum { REQUESTS = 64, BYTES = 20000 };
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2, .block_bytes = 4096};
@@ -497,7 +482,6 @@ static void cancelled_requests_end_as_such(void **state)
     uint32_t cancelled = 0;
     char *buf = malloc(REQUESTS * BYTES);
 
-    (void)state;
     assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 200000}), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 21), STRATA_OK);
     for (uint32_t i = 0; i < REQUESTS; i++) /* odd writes that overlap; all kinds of pieces are under way */
@@ -528,7 +512,7 @@ static void cancelled_requests_end_as_such(void **state)
 
 /* A handle's thread does not come along to a child, whose calls are refused and change nothing. */
 /* A close that a signal interrupts has closed the file; one that fails says of which file its bytes may be lost, once. */
-static void closing_a_file_says_whether_it_failed(void **state)
+TEST(closing_a_file_says_whether_it_failed)
 {
     static const struct {
         int64_t result;
@@ -536,7 +520,6 @@ static void closing_a_file_says_whether_it_failed(void **state)
     } rows[] = {{0, NULL}, {-EINTR, NULL}, {-EIO, "closing: closing it: Input/output error"}, {-EDQUOT, "closing: closing it: "}};
     struct strata_io *io = handle_open_default();
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct strata_io_file *file = handle_open_new(io, "closing", STRATA_IO_TRUNCATE, 0);
         strata_status st;
@@ -551,7 +534,7 @@ static void closing_a_file_says_whether_it_failed(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
-static void a_child_opens_its_own(void **state)
+TEST(a_child_opens_its_own)
 {
     struct strata_io *io = handle_open_default(), *own = NULL;
     struct strata_io_file *file = NULL, *other = NULL;
@@ -561,7 +544,6 @@ static void a_child_opens_its_own(void **state)
     int status = -1;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(
         strata_io_open_file(io, &file, scratch_path("forked"), STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_CREATE, 6),
         STRATA_OK);
@@ -587,27 +569,4 @@ static void a_child_opens_its_own(void **state)
     scratch_holds("forked", "parent");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH_HANDLE(errors_reach_their_waiter),
-        EACH_HANDLE(a_broken_method_ends_every_request),
-        EACH_HANDLE(single_failures),
-        cmocka_unit_test(closing_names_the_first_that_failed),
-        cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
-        cmocka_unit_test(opening_says_what_is_wrong),
-        cmocka_unit_test(closing_a_file_says_whether_it_failed),
-        cmocka_unit_test(a_child_opens_its_own),
-        cmocka_unit_test(a_child_waits_for_no_lock),
-        cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),
-        cmocka_unit_test(a_file_that_is_written_is_opened_once),
-        cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
-        cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),
-        cmocka_unit_test(deadline_names_the_oldest),
-        cmocka_unit_test(a_sync_waits_for_what_was_started),
-        cmocka_unit_test(cancelled_requests_end_as_such),
-        cmocka_unit_test(what_was_cancelled_can_be_cancelled_anew),
-    };
-
-    return cmocka_run_group_tests_name("io handle, errors", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

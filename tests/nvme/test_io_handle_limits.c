@@ -3,18 +3,13 @@
 #include "io_handle_fixture.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static void limit_files(rlim_t bytes)
 {
@@ -27,7 +22,7 @@ static void limit_files(rlim_t bytes)
 
 /* Wherever the limit lies in a block, and whatever the write's alignment: the system moves what there is room for, and says why
  * no more only when it is asked again from there.  A full disk is the same case. */
-static void a_write_past_a_limit_says_so(void **state)
+TEST_EACH_HANDLE(a_write_past_a_limit_says_so)
 {
     static const struct {
         uint64_t limit, offset, bytes;
@@ -79,14 +74,13 @@ static void a_write_past_a_limit_says_so(void **state)
 }
 
 /* The choice is made with a depth of 1; for the real one a user's locked memory may be too little. */
-static void automatic_is_what_works_with_this_depth(void **state)
+TEST(automatic_is_what_works_with_this_depth)
 {
     const struct strata_io_opts depth = {.opts_size = sizeof(depth), .queue_depth = 512},
                                 named = {.opts_size = sizeof(named), .queue_depth = 512, .method = "uring"};
     struct strata_io *io = NULL;
     bool has_ring;
 
-    (void)state;
     assert_int_equal(strata_io_open(&io, NULL), STRATA_OK);
     has_ring = strcmp(strata_io_get_method(io), "uring") == 0;
     assert_int_equal(strata_io_close(io), STRATA_OK);
@@ -108,12 +102,4 @@ static void automatic_is_what_works_with_this_depth(void **state)
     assert_int_equal(st_fault_disarm(), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH_HANDLE(a_write_past_a_limit_says_so),
-        cmocka_unit_test(automatic_is_what_works_with_this_depth),
-    };
-
-    return cmocka_run_group_tests_name("io handle, limits", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -3,15 +3,11 @@
 #include "core/base/rng.h"
 #include "io_handle_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MODEL_BYTES 700000u
 #define PENDING     40u
@@ -120,7 +116,7 @@ static void run_model(struct model *m, struct strata_io *io, struct strata_io_fi
         settle(io, &m->pending[--m->count]);
 }
 
-static void random_requests(void **state)
+TEST_EACH_HANDLE(random_requests)
 {
     const struct handle_variant *v = *state;
     const bool fake = strcmp(v->method, "fake") == 0;
@@ -200,7 +196,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void many_threads(void **state)
+TEST_EACH_HANDLE(many_threads)
 {
     struct strata_io *io = handle_open(*state);
     const bool fake = io != NULL && strcmp(strata_io_get_method(io), "fake") == 0;
@@ -236,12 +232,4 @@ static void many_threads(void **state)
     free(workers);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH_HANDLE(random_requests),
-        EACH_HANDLE(many_threads),
-    };
-
-    return cmocka_run_group_tests_name("io handle, random requests", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

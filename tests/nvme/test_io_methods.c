@@ -3,21 +3,16 @@
 #include "core/base/fault.h"
 #include "io_fixture.h"
 #include "nvme/method/io_method.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void fake_order_is_the_seed_s(void **state)
+TEST(fake_order_is_the_seed_s)
 {
     uint32_t first[BLOCKS_MAX];
     const uint64_t seeds[] = {5, 5, 6};
 
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct io_fixture f;
         struct st_io *plain;
@@ -39,11 +34,10 @@ static void fake_order_is_the_seed_s(void **state)
     }
 }
 
-static void fake_latency_keeps_the_data(void **state)
+TEST(fake_latency_keeps_the_data)
 {
     struct io_fixture f;
 
-    (void)state;
     assert_int_equal(io_fixture_open(&f, st_io_find("fake", NULL), 32, BLOCK, 8), STRATA_OK);
     f.ops->close(f.io);
     assert_int_equal(
@@ -57,12 +51,11 @@ static void fake_latency_keeps_the_data(void **state)
 }
 
 /* The last block has room for its half: a write there leaves nothing, a read brings that half. */
-static void fake_is_full_where_it_ends(void **state)
+TEST(fake_is_full_where_it_ends)
 {
     static const unsigned char nothing[BLOCK / 2];
     struct io_fixture f;
 
-    (void)state;
     assert_int_equal(io_fixture_open_sized(&f, st_io_find("fake", NULL), 4, BLOCK, 4, 3 * BLOCK + BLOCK / 2), STRATA_OK);
     assert_int_equal(io_fixture_write_all(&f), STRATA_E_NOSPC);
     assert_int_equal(f.status[2], STRATA_OK);
@@ -75,7 +68,7 @@ static void fake_is_full_where_it_ends(void **state)
 
 /* A full disk: the system moves what there is room for, and says what it lacks of a transfer that begins there alone, which need
  * not be at a block of the request. */
-static void a_write_goes_on_where_the_room_ends(void **state)
+TEST(a_write_goes_on_where_the_room_ends)
 {
     static const struct {
         uint64_t offset, room;
@@ -84,7 +77,6 @@ static void a_write_goes_on_where_the_room_ends(void **state)
     } rows[] = {{3, 65536, 1, -ENOSPC}, {0, 65536, 4096, -ENOSPC}, {0, 65536 + 1024, 512, -ENOSPC}, {0, 65536 + 1024, 4096, 0}};
     static char memory[200000];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_io_req req = {.op = ST_IO_WRITE, .bytes = sizeof(memory), .offset = rows[i].offset, .buf = memory};
         strata_status st = STRATA_OK;
@@ -106,11 +98,10 @@ static void a_write_goes_on_where_the_room_ends(void **state)
     }
 }
 
-static void methods_are_found_by_name(void **state)
+TEST(methods_are_found_by_name)
 {
     const char *why;
 
-    (void)state;
     for (size_t i = 0; st_io_methods[i] != NULL; i++)
         assert_ptr_equal(st_io_find(st_io_methods[i]->name, &why), st_io_methods[i]);
     assert_null(st_io_find("carrier pigeon", &why));
@@ -123,7 +114,7 @@ static void methods_are_found_by_name(void **state)
 }
 
 /* Of its own: 8 or as many as asked for, and no more than can be at work. */
-static void threads_are_as_many_as_asked_for(void **state)
+TEST(threads_are_as_many_as_asked_for)
 {
     static const struct {
         uint32_t depth, threads, want;
@@ -131,7 +122,6 @@ static void threads_are_as_many_as_asked_for(void **state)
     const struct st_io_ops *ops = st_io_find("threads", NULL);
     struct st_io *io;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_io_opts opts = {.queue_depth = rows[i].depth, .threads = rows[i].threads};
         struct st_io_opts effective;
@@ -159,12 +149,11 @@ static const struct st_io_ops *aio_or_skip(void)
 }
 
 /* What a method says that it works with: the depth as opened, buffers that nothing registers, and who starts transfers. */
-static void aio_tells_what_it_works_with(void **state)
+TEST(aio_tells_what_it_works_with)
 {
     const struct st_io_ops *ops = aio_or_skip();
     struct io_fixture f;
 
-    (void)state;
     for (uint32_t in_reap = 0; in_reap < 2; in_reap++) {
         struct st_io_opts effective = {.queue_depth = 99, .threads = 98, .poll_kernel = true, .poll_device = true};
 
@@ -181,12 +170,11 @@ static void aio_tells_what_it_works_with(void **state)
 }
 
 /* A place that the kernel keeps is not used again, and said. */
-static void a_place_that_is_not_given_back_is_left(void **state)
+TEST(a_place_that_is_not_given_back_is_left)
 {
     struct io_fixture f;
     uint32_t index;
 
-    (void)state;
     if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0)
         skip();
     assert_int_equal(io_fixture_open(&f, st_io_find("uring", NULL), 4, BLOCK, 4), STRATA_OK);
@@ -203,13 +191,12 @@ static void a_place_that_is_not_given_back_is_left(void **state)
     io_fixture_close(&f);
 }
 
-static void auto_passes_over_a_refused_ring(void **state)
+TEST(auto_passes_over_a_refused_ring)
 {
     static const int64_t errors[] = {-ENOSYS, -EPERM, -ENOMEM};
     static const char *const reasons[] = {"seccomp", "seccomp", "ulimit -l"};
     const char *why;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .result = errors[i]});
         assert_string_equal(st_io_find("auto", &why)->name, "aio");
@@ -219,11 +206,10 @@ static void auto_passes_over_a_refused_ring(void **state)
 }
 
 /* Nor is aio there: its eventfd fails, and so does the ring's. */
-static void auto_passes_over_refused_aio(void **state)
+TEST(auto_passes_over_refused_aio)
 {
     const char *why;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.eventfd", .result = -EMFILE});
     assert_string_equal(st_io_find("auto", &why)->name, "threads");
     st_fault_disarm();
@@ -231,7 +217,7 @@ static void auto_passes_over_refused_aio(void **state)
     assert_non_null(strstr(why, "fs.aio-max-nr"));
 }
 
-static void aio_says_what_is_missing(void **state)
+TEST(aio_says_what_is_missing)
 {
     static const struct {
         const char *site;
@@ -246,7 +232,6 @@ static void aio_says_what_is_missing(void **state)
     };
     const struct st_io_ops *ops = st_io_find("aio", NULL);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_io *io;
 
@@ -259,13 +244,12 @@ static void aio_says_what_is_missing(void **state)
 
 /* Each time that a wake is taken the next one is prepared for: one that came once is not found again and again by a thread that
  * should sleep. */
-static void aio_takes_a_wake_once(void **state)
+TEST(aio_takes_a_wake_once)
 {
     const struct st_fault_spec refused = {.site = "nvme.wake", .count = 1, .result = -EAGAIN};
     const struct st_io_ops *ops = aio_or_skip();
     struct io_fixture f;
 
-    (void)state;
     assert_int_equal(io_fixture_open(&f, ops, 4, BLOCK, 4), STRATA_OK);
     ops->wake(f.io);
     do {
@@ -279,13 +263,12 @@ static void aio_takes_a_wake_once(void **state)
 }
 
 /* A kernel that refuses the thread, then the polled ring; and a device that does not poll, where that is so. */
-static void refused_polls_are_gone_without(void **state)
+TEST(refused_polls_are_gone_without)
 {
     struct io_fixture f;
     struct st_io_opts effective;
     const char *why;
 
-    (void)state;
     if (strcmp(st_io_find("auto", &why)->name, "uring") != 0) {
         print_message("uring: not tested on this machine: %s\n", why);
         skip();
@@ -308,13 +291,12 @@ static void refused_polls_are_gone_without(void **state)
 }
 
 /* An older kernel: no deferred task work, no file table. */
-static void uring_works_without_the_extras(void **state)
+TEST(uring_works_without_the_extras)
 {
     static const char *const sites[] = {"nvme.ring", "nvme.files", "nvme.enter"};
     static const int64_t results[] = {-EINVAL, -EINVAL, -EBUSY};
     const char *why;
 
-    (void)state;
     if (strcmp(st_io_find("auto", &why)->name, "uring") != 0) {
         print_message("uring: not tested on this machine: %s\n", why);
         skip();
@@ -330,26 +312,4 @@ static void uring_works_without_the_extras(void **state)
         io_fixture_assert_data(&f);
         io_fixture_close(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fake_order_is_the_seed_s),
-        cmocka_unit_test(fake_latency_keeps_the_data),
-        cmocka_unit_test(fake_is_full_where_it_ends),
-        cmocka_unit_test(a_write_goes_on_where_the_room_ends),
-        cmocka_unit_test(methods_are_found_by_name),
-        cmocka_unit_test(auto_passes_over_a_refused_ring),
-        cmocka_unit_test(uring_works_without_the_extras),
-        cmocka_unit_test(auto_passes_over_refused_aio),
-        cmocka_unit_test(aio_says_what_is_missing),
-        cmocka_unit_test(refused_polls_are_gone_without),
-        cmocka_unit_test(threads_are_as_many_as_asked_for),
-        cmocka_unit_test(aio_tells_what_it_works_with),
-        cmocka_unit_test(a_place_that_is_not_given_back_is_left),
-        cmocka_unit_test(aio_takes_a_wake_once),
-    };
-
-    return cmocka_run_group_tests_name("io methods", tests, NULL, NULL);
 }

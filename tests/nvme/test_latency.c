@@ -1,15 +1,11 @@
 /* tests/nvme/test_latency.c - percentiles against sorted samples, the stated error, the ends of the range, none. */
 #include "core/base/rng.h"
 #include "nvme/measure/latency.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SAMPLES   10007u
 #define ERROR_MAX 0.01
@@ -21,13 +17,12 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void percentiles_are_within_one_percent(void **state)
+TEST(percentiles_are_within_one_percent)
 {
     static const double fractions[] = {0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1};
     static struct st_latency h;
     static uint64_t samples[SAMPLES];
 
-    (void)state;
     for (uint32_t spread = 1; spread <= 38; spread++) {
         double sum = 0;
 
@@ -51,11 +46,10 @@ static void percentiles_are_within_one_percent(void **state)
 }
 
 /* Each power of two and its neighbours alone. */
-static void every_scale_keeps_its_error(void **state)
+TEST(every_scale_keeps_its_error)
 {
     static struct st_latency h;
 
-    (void)state;
     for (uint32_t bit = 0; bit < ST_LATENCY_BITS; bit++)
         for (int64_t off = -1; off <= 1; off++) {
             const uint64_t value = (UINT64_C(1) << bit) + (uint64_t)off;
@@ -66,11 +60,10 @@ static void every_scale_keeps_its_error(void **state)
         }
 }
 
-static void the_largest_values_stay(void **state)
+TEST(the_largest_values_stay)
 {
     static struct st_latency h;
 
-    (void)state;
     memset(&h, 0, sizeof(h));
     st_latency_add(&h, UINT64_MAX >> 8);
     st_latency_add(&h, 1000);
@@ -79,37 +72,22 @@ static void the_largest_values_stay(void **state)
 }
 
 /* The least of percentiles is the least sample, and not what no sample is. */
-static void the_first_is_the_smallest(void **state)
+TEST(the_first_is_the_smallest)
 {
     static struct st_latency h;
 
-    (void)state;
     for (uint64_t ns = 1000000; ns <= 2000000; ns += 1000)
         st_latency_add(&h, ns);
     assert_true(fabs(st_latency_percentile(&h, 0) - 1e6) <= ERROR_MAX * 1e6);
     assert_true(fabs(st_latency_percentile(&h, 1) - 2e6) <= ERROR_MAX * 2e6);
 }
 
-static void none_is_zero(void **state)
+TEST(none_is_zero)
 {
     static struct st_latency h;
 
-    (void)state;
     memset(&h, 0, sizeof(h));
     assert_true(st_latency_percentile(&h, 0.99) == 0 && st_latency_mean(&h) == 0);
     st_latency_add(&h, 0);
     assert_true(st_latency_percentile(&h, 0.99) == 0 && h.count == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percentiles_are_within_one_percent),
-        cmocka_unit_test(every_scale_keeps_its_error),
-        cmocka_unit_test(the_largest_values_stay),
-        cmocka_unit_test(the_first_is_the_smallest),
-        cmocka_unit_test(none_is_zero),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,13 @@
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "nvme/mover/mover.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BLOCK  4096u
 #define BLOCKS 8u
@@ -261,13 +257,12 @@ static struct st_mover *open_mover(uint32_t fail_after)
 }
 
 /* While it waits for completions each transfer into the empty inbox wakes it, and starts though nothing has ended. */
-static void new_work_wakes_a_thread_that_waits_for_old(void **state)
+TEST(new_work_wakes_a_thread_that_waits_for_old)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
     struct job jobs[DEPTH];
     uint32_t first = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < DEPTH; i++) {
         start(mover, &jobs[i], i % 2 == 0 ? ST_IO_WRITE : ST_IO_READ, BLOCK);
         first = i == 0 ? wakes_so_far() : first; /* it may have been asleep already */
@@ -292,9 +287,8 @@ static enum st_io_op newest(void)
 }
 
 /* With the queue full of one direction, every place that falls free goes to the other one until they are even. */
-static void neither_direction_starves_the_other(void **state)
+TEST(neither_direction_starves_the_other)
 {
-    (void)state;
     for (int first = 0; first < 2; first++) {
         const enum st_io_op op = first == 0 ? ST_IO_READ : ST_IO_WRITE, other = first == 0 ? ST_IO_WRITE : ST_IO_READ;
         struct st_mover *mover = open_mover(UINT32_MAX);
@@ -316,11 +310,10 @@ static void neither_direction_starves_the_other(void **state)
 }
 
 /* Bytes of a request that fails never moved; what comes after it is not issued. */
-static void only_what_ended_well_is_counted(void **state)
+TEST(only_what_ended_well_is_counted)
 {
     static const enum st_io_op ops[] = {ST_IO_READ, ST_IO_WRITE};
 
-    (void)state;
     for (uint32_t well = 0; well < 4; well++)
         for (size_t o = 0; o < 2; o++) {
             struct st_mover *mover = open_mover(well);
@@ -349,12 +342,11 @@ static void refuse_next(void)
 }
 
 /* What the method says of itself, not what a drive would have said; the next transfer is none the worse. */
-static void requests_that_are_not_taken_say_why(void **state)
+TEST(requests_that_are_not_taken_say_why)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
     struct job job;
 
-    (void)state;
     refuse_next();
     start(mover, &job, ST_IO_WRITE, 2 * BLOCK);
     wait_done(&job);
@@ -368,13 +360,12 @@ static void requests_that_are_not_taken_say_why(void **state)
 }
 
 /* A queue that has run empty is not busy: its time stands still until there is work again. */
-static void time_stands_still_while_nothing_is_in_flight(void **state)
+TEST(time_stands_still_while_nothing_is_in_flight)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
     struct st_mover_counters before, after;
     struct job job;
 
-    (void)state;
     for (uint32_t round = 0; round < 2; round++) {
         allow(1);
         start(mover, &job, round == 0 ? ST_IO_READ : ST_IO_WRITE, BLOCK);
@@ -403,9 +394,8 @@ static void read_counters(struct st_mover *mover, bool of_drive, struct st_mover
 }
 
 /* The time of what is in flight counts as it passes, in its own direction: never more than has passed, and never less later. */
-static void time_of_what_is_in_flight_counts(void **state)
+TEST(time_of_what_is_in_flight_counts)
 {
-    (void)state;
     for (uint32_t round = 0; round < 4; round++) {
         const enum st_io_op op = round % 2 == 0 ? ST_IO_READ : ST_IO_WRITE;
         struct st_mover *mover = open_mover(UINT32_MAX);
@@ -435,12 +425,11 @@ static void time_of_what_is_in_flight_counts(void **state)
 }
 
 /* Also where it does so outside reap(): what is in flight need not end first. */
-static void what_done_submits_is_started(void **state)
+TEST(what_done_submits_is_started)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
     struct job jobs[3];
 
-    (void)state;
     start(mover, &jobs[0], ST_IO_READ, BLOCK);
     wait_in_reap(1);
     refuse_next();
@@ -460,13 +449,12 @@ static void what_done_submits_is_started(void **state)
 }
 
 /* However many volumes lie on it: the other drive's places stay free. */
-static void volumes_on_one_drive_share_its_queue(void **state)
+TEST(volumes_on_one_drive_share_its_queue)
 {
     struct st_mover *mover = open_drives(DRIVES, UINT32_MAX);
     const uint32_t other = add_volume(mover);
     struct job jobs[2];
 
-    (void)state;
     start(mover, &jobs[0], ST_IO_READ, 2 * BLOCK);
     wait_in_reap(2);
     jobs[1] = (struct job){.transfer = {.op = ST_IO_WRITE, .volume = other, .bytes = BLOCKS * BLOCK, .buf = memory}};
@@ -485,13 +473,12 @@ static void volumes_on_one_drive_share_its_queue(void **state)
 }
 
 /* With the queue full of writes the next place that falls free is the sync's; a volume added meanwhile does not wait for it. */
-static void a_sync_goes_before_what_waits(void **state)
+TEST(a_sync_goes_before_what_waits)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
     struct st_mover_counters counters;
     struct job jobs[2];
 
-    (void)state;
     start(mover, &jobs[0], ST_IO_WRITE, BLOCKS * BLOCK);
     wait_in_reap(DEPTH);
     jobs[1] = (struct job){.transfer = {.op = ST_IO_SYNC, .done = on_done, .owner = &jobs[1]}};
@@ -511,7 +498,7 @@ static void a_sync_goes_before_what_waits(void **state)
 }
 
 /* Also where offset and length add up to a small number. */
-static void what_lies_outside_a_volume_is_refused(void **state)
+TEST(what_lies_outside_a_volume_is_refused)
 {
     static const struct {
         uint64_t offset, bytes;
@@ -523,7 +510,6 @@ static void what_lies_outside_a_volume_is_refused(void **state)
     };
     struct st_mover *mover = open_mover(UINT32_MAX);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (uint32_t k = 0; k < 2; k++) {
             struct job job = {.transfer = {.op = k == 0 ? ST_IO_READ : ST_IO_WRITE,
@@ -553,20 +539,4 @@ static int free_memory(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(new_work_wakes_a_thread_that_waits_for_old),
-        cmocka_unit_test(neither_direction_starves_the_other),
-        cmocka_unit_test(only_what_ended_well_is_counted),
-        cmocka_unit_test(requests_that_are_not_taken_say_why),
-        cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
-        cmocka_unit_test(time_of_what_is_in_flight_counts),
-        cmocka_unit_test(what_done_submits_is_started),
-        cmocka_unit_test(volumes_on_one_drive_share_its_queue),
-        cmocka_unit_test(a_sync_goes_before_what_waits),
-        cmocka_unit_test(what_lies_outside_a_volume_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("the I/O thread", tests, make_memory, free_memory);
-}
+TEST_GROUP(make_memory, free_memory);

@@ -4,19 +4,13 @@
 #include "core/base/fault.h"
 #include "nvme/mover/mover.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define BLOCK    4096u
 #define BLOCKS   8u
@@ -110,12 +104,11 @@ static const struct st_io_ops *fake(void)
 }
 
 /* The one that hangs, those that wait behind it, and those that come later, syncs included. */
-static void a_drive_that_hangs_is_given_up(void **state)
+TEST(a_drive_that_hangs_is_given_up)
 {
     struct st_mover *mover;
     struct job jobs[3], late;
 
-    (void)state;
     kept_log_begin(ST_LOG_WARN);
     mover =
         open_mover(fake(), HOURS_US, (struct st_patience){.report_ns = 4 * MS, .repeat_ns = 10000 * MS, .deadline_ns = 40 * MS});
@@ -183,13 +176,12 @@ static strata_status cancel_after_three(struct st_io *io, uint32_t min_count, ui
     return fake()->reap_until(io, min_count, deadline_ns);
 }
 
-static void without_a_deadline_it_is_said_again_and_again(void **state)
+TEST(without_a_deadline_it_is_said_again_and_again)
 {
     struct st_io_ops ops = *fake();
     struct st_mover *mover;
     struct job job;
 
-    (void)state;
     ops.submit = submit_and_note;
     ops.reap_until = cancel_after_three;
     kept_log_begin(ST_LOG_WARN);
@@ -202,13 +194,12 @@ static void without_a_deadline_it_is_said_again_and_again(void **state)
     assert_int_equal(kept_log.count, 3);
 }
 
-static void what_cannot_be_cancelled_is_told(void **state)
+TEST(what_cannot_be_cancelled_is_told)
 {
     struct st_io_ops stubborn = *fake();
     struct st_mover *mover;
     struct job job;
 
-    (void)state;
     stubborn.cancel = keep;
     kept.cancels = kept.hangs = 0;
     kept_log_begin(ST_LOG_ERROR);
@@ -231,13 +222,12 @@ static void cancel_and_count(struct st_io *io, struct st_io_req *req)
 }
 
 /* It is asked itself, and given up by its own deadline. */
-static void the_other_drive_goes_on(void **state)
+TEST(the_other_drive_goes_on)
 {
     struct st_io_ops ops = *fake();
     struct st_mover *mover;
     struct job hung, fine;
 
-    (void)state;
     ops.cancel = cancel_and_count;
     kept.cancels = 0;
     kept_log_begin(ST_LOG_ERROR);
@@ -254,13 +244,12 @@ static void the_other_drive_goes_on(void **state)
 }
 
 /* Of a volume dealt out over both drives: the file whose drive it is, in the warning and in the end. */
-static void the_file_that_is_not_answered_is_named(void **state)
+TEST(the_file_that_is_not_answered_is_named)
 {
     static const struct st_volume_file files[DRIVES] = {{.path = "here", .fd = -1}, {.path = "there", .fd = -1, .drive = 1}};
     struct st_patience patience = {.report_ns = 4 * MS, .repeat_ns = 10000 * MS, .deadline_ns = 40 * MS};
     struct st_stripe stripe;
 
-    (void)state;
     st_stripe_init(&stripe, DRIVES, NULL, 2 * BLOCK);
     for (uint32_t d = 0; d < DRIVES; d++) {
         struct st_mover *mover;
@@ -311,11 +300,10 @@ static void cancel_and_note(struct st_io *io, struct st_io_req *req)
 }
 
 /* An hour counts as two ticks; looks that are two ticks apart, of a thread that had other things to do, count whole. */
-static void time_of_a_stopped_process_does_not_count(void **state)
+TEST(time_of_a_stopped_process_does_not_count)
 {
     struct st_io_ops ops = *fake();
 
-    (void)state;
     ops.reap_until = look_once;
     ops.cancel = cancel_and_note;
     for (pace = 1; pace <= 2; pace++) {
@@ -376,13 +364,12 @@ static strata_status look_at_all(struct st_io *io, uint32_t min_count, uint64_t 
 }
 
 /* Of many that hang some are listed, before what ends it. */
-static void of_many_that_hang_some_are_listed(void **state)
+TEST(of_many_that_hang_some_are_listed)
 {
     struct st_io_ops stubborn = *fake();
     struct job jobs[DEEP / 2];
     struct st_mover *mover;
 
-    (void)state;
     stubborn.submit = submit_and_count;
     stubborn.reap_until = look_at_all;
     stubborn.cancel = keep_all;
@@ -418,13 +405,12 @@ static strata_status answer_late(struct st_io *io, uint32_t min_count, uint64_t 
 }
 
 /* That the drive answers again is said once, however many requests follow. */
-static void an_answer_after_a_warning_is_said_once(void **state)
+TEST(an_answer_after_a_warning_is_said_once)
 {
     struct st_io_ops ops = *fake();
     struct st_mover *mover;
     struct job job;
 
-    (void)state;
     ops.submit = submit_and_note;
     ops.reap_until = answer_late;
     kept_log_begin(ST_LOG_NOTICE);
@@ -477,11 +463,10 @@ static strata_status answer_the_first(struct st_io *io, uint32_t min_count, uint
 }
 
 /* With and without a deadline. */
-static void an_answer_is_said_while_others_wait(void **state)
+TEST(an_answer_is_said_while_others_wait)
 {
     static const uint64_t deadlines[] = {0, ST_PATIENCE_DEADLINE_NS};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(deadlines) / sizeof(deadlines[0]); i++) {
         struct st_io_ops ops = *fake();
         struct st_mover *mover;
@@ -519,12 +504,11 @@ static uint64_t racing_ns(void)
 }
 
 /* What ends because it was cancelled is no answer. */
-static void a_drive_that_was_given_up_does_not_answer(void **state)
+TEST(a_drive_that_was_given_up_does_not_answer)
 {
     struct st_mover *mover;
     struct job job;
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     mover = open_mover(
         fake(), HOURS_US,
@@ -541,12 +525,11 @@ static void a_drive_that_was_given_up_does_not_answer(void **state)
 }
 
 /* Requests that are answered soon are no news, however many. */
-static void answers_are_no_news(void **state)
+TEST(answers_are_no_news)
 {
     struct st_mover *mover;
     struct job job;
 
-    (void)state;
     kept_log_begin(ST_LOG_DEBUG);
     mover = open_mover(fake(), 0, (struct st_patience){.deadline_ns = 10000 * MS});
     for (uint32_t i = 0; i < 100; i++) {
@@ -557,23 +540,4 @@ static void answers_are_no_news(void **state)
     st_mover_stop(mover);
     kept_log_end();
     assert_int_equal(kept_log.count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_drive_that_hangs_is_given_up),
-        cmocka_unit_test(without_a_deadline_it_is_said_again_and_again),
-        cmocka_unit_test(what_cannot_be_cancelled_is_told),
-        cmocka_unit_test(the_other_drive_goes_on),
-        cmocka_unit_test(the_file_that_is_not_answered_is_named),
-        cmocka_unit_test(of_many_that_hang_some_are_listed),
-        cmocka_unit_test(a_drive_that_was_given_up_does_not_answer),
-        cmocka_unit_test(answers_are_no_news),
-        cmocka_unit_test(an_answer_after_a_warning_is_said_once),
-        cmocka_unit_test(time_of_a_stopped_process_does_not_count),
-        cmocka_unit_test(an_answer_is_said_while_others_wait),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,16 @@
 #include "core/base/fault.h"
 #include "nvme/swap/swap.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define MIB (1u << 20)
 
-static void every_method_is_measured(void **state)
+TEST(every_method_is_measured)
 {
-    (void)state;
     for (size_t i = 0; st_io_methods[i] != NULL; i++) {
         const char *name = st_io_methods[i]->name;
         struct st_probe_rates rates = {0};
@@ -30,23 +25,21 @@ static void every_method_is_measured(void **state)
     }
 }
 
-static void little_time_still_moves_a_block(void **state)
+TEST(little_time_still_moves_a_block)
 {
     const struct st_probe_opts opts = {
         .dir = scratch_dir, .method = "threads", .bytes = 1, .seconds_max = 0, .block_bytes = 4096, .queue_depth = 2};
     struct st_probe_rates rates = {0};
 
-    (void)state;
     assert_int_equal(st_probe_run(&opts, &rates), STRATA_OK);
     assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0 && rates.latency > 0);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
-static void failures_are_reported(void **state)
+TEST(failures_are_reported)
 {
     struct st_probe_rates rates = {.read = -1};
 
-    (void)state;
     assert_int_equal(st_probe_rates("/nowhere/at/all", "auto", MIB, 1.0, &rates), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "/nowhere/at/all"));
     assert_int_equal(st_probe_rates(scratch_dir, "abacus", MIB, 1.0, &rates), STRATA_E_INVAL);
@@ -60,13 +53,4 @@ static void failures_are_reported(void **state)
     assert_true(rates.read < 0); /* untouched */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_method_is_measured),
-        cmocka_unit_test(little_time_still_moves_a_block),
-        cmocka_unit_test(failures_are_reported),
-    };
-
-    return cmocka_run_group_tests_name("probe", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -1,15 +1,11 @@
 /* tests/nvme/test_stripe.c - properties of the pattern, over many numbers of directories, rates and sizes. */
 #include "core/base/rng.h"
 #include "nvme/mover/stripe.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define UNIT  4096u
 #define CASES 2000u
@@ -30,11 +26,10 @@ static void random_stripe(struct st_stripe *stripe, double rates[ST_STRIPE_DIRS_
     st_stripe_init(stripe, dirs, rates, UNIT);
 }
 
-static void slots_are_shared_as_weights_say(void **state)
+TEST(slots_are_shared_as_weights_say)
 {
     double rates[ST_STRIPE_DIRS_MAX];
 
-    (void)state;
     for (uint32_t i = 0; i < CASES; i++) {
         uint32_t count[ST_STRIPE_DIRS_MAX] = {0}, sum = 0;
         struct st_stripe s;
@@ -59,13 +54,12 @@ static void slots_are_shared_as_weights_say(void **state)
     }
 }
 
-static void weights_are_near_the_rates(void **state)
+TEST(weights_are_near_the_rates)
 {
     static const double two[] = {3e9, 1e9}, three[] = {7e9, 3.2e9, 3.2e9}, far[] = {1, 1e9};
     double rates[ST_STRIPE_DIRS_MAX];
     struct st_stripe s;
 
-    (void)state;
     for (uint32_t dirs = 1; dirs <= ST_STRIPE_DIRS_MAX; dirs++) {
         st_stripe_init(&s, dirs, NULL, UNIT);
         assert_int_equal(s.slot_count, dirs);
@@ -94,11 +88,10 @@ static void weights_are_near_the_rates(void **state)
 }
 
 /* Rates in bytes, or in gigabytes, per second: only their ratios count. */
-static void the_unit_of_rates_is_nothing(void **state)
+TEST(the_unit_of_rates_is_nothing)
 {
     double rates[ST_STRIPE_DIRS_MAX], small[ST_STRIPE_DIRS_MAX];
 
-    (void)state;
     for (uint32_t i = 0; i < CASES; i++) {
         struct st_stripe s, t;
 
@@ -111,11 +104,10 @@ static void the_unit_of_rates_is_nothing(void **state)
 }
 
 /* Every byte has one place: files are filled from their start without a gap, in the order of the space. */
-static void every_unit_has_one_place(void **state)
+TEST(every_unit_has_one_place)
 {
     double rates[ST_STRIPE_DIRS_MAX];
 
-    (void)state;
     for (uint32_t i = 0; i < CASES; i++) {
         const uint64_t bytes = random_below(300) * UNIT + random_below(UNIT);
         uint64_t end[ST_STRIPE_DIRS_MAX] = {0}, sum = 0;
@@ -139,13 +131,12 @@ static void every_unit_has_one_place(void **state)
     }
 }
 
-static void far_offsets_are_exact(void **state)
+TEST(far_offsets_are_exact)
 {
     static const double rates[] = {5e9, 3e9, 1e9};
     const uint64_t bytes = UINT64_C(1) << 50; /* a petabyte */
     struct st_stripe s;
 
-    (void)state;
     st_stripe_init(&s, 3, rates, 1u << 20);
     for (uint64_t at = bytes - 100 * UINT64_C(1048576); at < bytes; at += 1u << 20) {
         const struct st_stripe_place place = st_stripe_at(&s, at);
@@ -155,11 +146,10 @@ static void far_offsets_are_exact(void **state)
     }
 }
 
-static void one_directory_is_one_run(void **state)
+TEST(one_directory_is_one_run)
 {
     struct st_stripe s;
 
-    (void)state;
     st_stripe_init(&s, 1, NULL, UNIT);
     for (uint64_t at = 0; at < 40 * UNIT; at += 512) {
         const struct st_stripe_place place = st_stripe_at(&s, at);
@@ -169,15 +159,4 @@ static void one_directory_is_one_run(void **state)
         assert_true(place.bytes == UINT64_MAX);
         assert_int_equal(st_stripe_file_bytes(&s, 0, at), at);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_shared_as_weights_say), cmocka_unit_test(weights_are_near_the_rates),
-        cmocka_unit_test(the_unit_of_rates_is_nothing),    cmocka_unit_test(every_unit_has_one_place),
-        cmocka_unit_test(far_offsets_are_exact),           cmocka_unit_test(one_directory_is_one_run),
-    };
-
-    return cmocka_run_group_tests_name("swap stripe", tests, NULL, NULL);
 }

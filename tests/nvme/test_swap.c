@@ -7,18 +7,14 @@
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define KIB          1024u
 #define BLOCK        (64 * KIB)
@@ -102,9 +98,8 @@ static void *mover_thread_main(void *arg)
     return NULL;
 }
 
-static void many_transfers_from_several_threads(void **state)
+TEST(many_transfers_from_several_threads)
 {
-    (void)state;
     for (size_t k = 0; k < method_count; k++) {
         struct mover_thread *threads = calloc(THREAD_COUNT, sizeof(*threads));
         const struct st_swap_opts opts = options(methods[k], THREAD_COUNT * PART_BYTES);
@@ -142,9 +137,8 @@ static void many_transfers_from_several_threads(void **state)
     }
 }
 
-static void close_waits_for_all_that_was_submitted(void **state)
+TEST(close_waits_for_all_that_was_submitted)
 {
-    (void)state;
     for (size_t k = 0; k < method_count; k++) {
         struct move *moves = calloc(MOVES_MAX, sizeof(*moves));
         const struct st_swap_opts opts = options(methods[k], MOVES_MAX * BLOCK);
@@ -168,9 +162,8 @@ static void close_waits_for_all_that_was_submitted(void **state)
     }
 }
 
-static void done_may_submit(void **state)
+TEST(done_may_submit)
 {
-    (void)state;
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
         unsigned char *buf = random_buffer(4 * BLOCK, 0);
@@ -190,9 +183,8 @@ static void done_may_submit(void **state)
     }
 }
 
-static void a_failed_request_fails_its_transfer_alone(void **state)
+TEST(a_failed_request_fails_its_transfer_alone)
 {
-    (void)state;
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 20 * BLOCK);
         unsigned char *buf = random_buffer(20 * BLOCK, 0), *back = random_buffer(20 * BLOCK, 1);
@@ -226,14 +218,13 @@ static void a_failed_request_fails_its_transfer_alone(void **state)
     }
 }
 
-static void what_cannot_be_is_refused(void **state)
+TEST(what_cannot_be_is_refused)
 {
     struct st_swap_opts opts = options("threads", 4 * BLOCK);
     unsigned char *buf = random_buffer(8 * BLOCK, 0);
     struct move move = {0};
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     assert_int_equal(move_wait(swap, &move, ST_IO_READ, 512, BLOCK, buf), STRATA_E_INVAL);
     assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 100, buf), STRATA_E_INVAL);
@@ -269,7 +260,7 @@ static void what_cannot_be_is_refused(void **state)
 }
 
 /* A lower bound alone: reads and writes share the rate. */
-static void fake_is_no_faster_than_its_limit(void **state)
+TEST(fake_is_no_faster_than_its_limit)
 {
     const struct st_swap_opts opts = {.bytes = {8 * BLOCK}, .method = "fake", .fake_bytes_per_second = 50000000};
     unsigned char *buf = random_buffer(8 * BLOCK, 0), *back = random_buffer(8 * BLOCK, 1);
@@ -277,7 +268,6 @@ static void fake_is_no_faster_than_its_limit(void **state)
     struct move move = {0};
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 8 * BLOCK, buf), STRATA_OK);
     assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 8 * BLOCK, back), STRATA_OK);
@@ -288,7 +278,7 @@ static void fake_is_no_faster_than_its_limit(void **state)
     free(back);
 }
 
-static void fake_needs_no_directory(void **state)
+TEST(fake_needs_no_directory)
 {
     const struct st_swap_opts opts = {.bytes = {BLOCK}, .method = "fake"};
     unsigned char *buf = random_buffer(BLOCK, 0), *back = random_buffer(BLOCK, 1);
@@ -296,7 +286,6 @@ static void fake_needs_no_directory(void **state)
     struct move move = {0};
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     st_swap_info(swap, &info);
     assert_string_equal(info.method, "fake");
@@ -312,12 +301,11 @@ static void fake_needs_no_directory(void **state)
 }
 
 /* Each of the two ways to poll is asked for by its own setting: what the kernel refuses is told, and transfers continue. */
-static void refused_polling_is_told_and_harmless(void **state)
+TEST(refused_polling_is_told_and_harmless)
 {
     static const char *const words[] = {"SQPOLL", "IOPOLL"};
     unsigned char *buf = random_buffer(BLOCK, 0);
 
-    (void)state;
     if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0) {
         free(buf);
         skip();
@@ -343,11 +331,10 @@ static void refused_polling_is_told_and_harmless(void **state)
 }
 
 /* Only "auto" may choose. */
-static void a_method_that_was_named_is_not_replaced(void **state)
+TEST(a_method_that_was_named_is_not_replaced)
 {
     static const char *const rows[][2] = {{"uring", "nvme.ring"}, {"uring", "nvme.eventfd"}, {"aio", "nvme.context"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (uint32_t named = 0; named < 2; named++) {
             const struct st_swap_opts opts = options(named ? rows[i][0] : "auto", 4 * BLOCK);
@@ -365,7 +352,7 @@ static void a_method_that_was_named_is_not_replaced(void **state)
         }
 }
 
-static void refused_registration_is_told_and_harmless(void **state)
+TEST(refused_registration_is_told_and_harmless)
 {
     struct st_swap_opts opts = options("uring", 4 * BLOCK);
     unsigned char *arena = random_buffer(8 * BLOCK, 0);
@@ -373,7 +360,6 @@ static void refused_registration_is_told_and_harmless(void **state)
     struct move move = {0};
     struct st_swap *swap;
 
-    (void)state;
     if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0)
         skip();
     opts.region = arena;
@@ -403,7 +389,7 @@ static void refused_registration_is_told_and_harmless(void **state)
 }
 
 /* The choice was right when it was made, but the ring of full depth is refused. */
-static void auto_goes_on_with_the_next_best(void **state)
+TEST(auto_goes_on_with_the_next_best)
 {
     static const struct {
         const char *site, *text, *method;
@@ -419,7 +405,6 @@ static void auto_goes_on_with_the_next_best(void **state)
     struct move move = {0};
     struct st_swap *swap;
 
-    (void)state;
     if (!has_uring)
         skip();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -454,11 +439,10 @@ static strata_status use_swap(const struct st_swap_opts *opts, unsigned char *bu
 
 /* As in test_io_contract.c, with the scratch_dir, the file and the thread.  Nothing stays behind; where the unlink itself was
  * made to fail, the next run's sweep finds it. */
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     unsigned char *buf = random_buffer(4 * BLOCK, 0), *back = random_buffer(4 * BLOCK, 1);
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
@@ -483,23 +467,8 @@ static void every_single_failure_is_clean(void **state)
     free(back);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_transfers_from_several_threads),
-        cmocka_unit_test(close_waits_for_all_that_was_submitted),
-        cmocka_unit_test(done_may_submit),
-        cmocka_unit_test(a_failed_request_fails_its_transfer_alone),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(fake_needs_no_directory),
-        cmocka_unit_test(fake_is_no_faster_than_its_limit),
-        cmocka_unit_test(refused_polling_is_told_and_harmless),
-        cmocka_unit_test(a_method_that_was_named_is_not_replaced),
-        cmocka_unit_test(refused_registration_is_told_and_harmless),
-        cmocka_unit_test(auto_goes_on_with_the_next_best),
-        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
     for (const struct st_io_ops *const *ops = st_io_methods; *ops != NULL; ops++) {
         struct st_io *io;
 
@@ -511,5 +480,5 @@ int main(void)
         methods[method_count++] = (*ops)->name;
         has_uring = has_uring || strcmp((*ops)->name, "uring") == 0;
     }
-    return cmocka_run_group_tests_name("swap", tests, scratch_create, scratch_remove);
+    return test_run(scratch_create, scratch_remove);
 }

@@ -6,15 +6,13 @@
 #include "tests/common/child.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +22,6 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MIB    (1u << 20)
 #define MARKER "strata swap lock 1\n"
@@ -100,14 +96,13 @@ static void remove_path(const char *dir, const char *name)
     assert_int_equal(remove(path), 0);
 }
 
-static void a_run_is_locked_reserved_and_leaves_nothing(void **state)
+TEST(a_run_is_locked_reserved_and_leaves_nothing)
 {
     char run[PATH_MAX], path[PATH_MAX + 16], text[64] = "", expected[64];
     struct st_swap *swap;
     struct stat info;
     int fd;
 
-    (void)state;
     assert_int_equal(swap_open(&swap, scratch_dir, 4 * MIB), STRATA_OK);
     run_path(run, scratch_dir);
     assert_int_equal(strlen(strrchr(run, '/')), strlen("/strata-") + 16);
@@ -134,11 +129,10 @@ static void a_run_is_locked_reserved_and_leaves_nothing(void **state)
     assert_int_equal(entries_in(scratch_dir), 0);
 }
 
-static void two_runs_live_side_by_side(void **state)
+TEST(two_runs_live_side_by_side)
 {
     struct st_swap *a, *b;
 
-    (void)state;
     assert_int_equal(swap_open(&a, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(swap_open(&b, scratch_dir, MIB), STRATA_OK); /* sweeps, too: a is alive */
     assert_int_equal(entries_in(scratch_dir), 2);
@@ -175,12 +169,11 @@ static pid_t start_owner(void)
     return pid;
 }
 
-static void only_a_dead_owner_s_directory_is_swept(void **state)
+TEST(only_a_dead_owner_s_directory_is_swept)
 {
     struct st_swap *swap;
     pid_t dead, alive;
 
-    (void)state;
     dead = start_owner();
     child_kill(dead);
     assert_int_equal(entries_in(scratch_dir), 1);
@@ -199,12 +192,11 @@ static void only_a_dead_owner_s_directory_is_swept(void **state)
 
 /* The directory's lock does not reach other hosts, the file's does where the file system has such: either says that the owner
  * lives. */
-static void either_lock_says_that_the_owner_lives(void **state)
+TEST(either_lock_says_that_the_owner_lives)
 {
     static const char *const locked[] = {"", "lock"};
     char run[PATH_MAX], path[PATH_MAX + 16];
 
-    (void)state;
     snprintf(run, sizeof(run), "%s/strata-0123456789abcdef", scratch_dir);
     for (size_t i = 0; i < 2; i++) {
         int fd;
@@ -222,11 +214,10 @@ static void either_lock_says_that_the_owner_lives(void **state)
     }
 }
 
-static void foreign_files_are_never_deleted(void **state)
+TEST(foreign_files_are_never_deleted)
 {
     char user[PATH_MAX], other[PATH_MAX], orphan[PATH_MAX], target[PATH_MAX], link[PATH_MAX], bare[PATH_MAX];
 
-    (void)state;
     snprintf(user, sizeof(user), "%s/strata-0123456789abcdef", scratch_dir);     /* our name, no lock */
     snprintf(other, sizeof(other), "%s/strata-0123456789abcde0", scratch_dir);   /* a lock file of somebody else */
     snprintf(orphan, sizeof(orphan), "%s/strata-0123456789abcde1", scratch_dir); /* ours, dead, with a foreign file */
@@ -262,13 +253,12 @@ static void foreign_files_are_never_deleted(void **state)
     assert_int_equal(entries_in(scratch_dir), 0);
 }
 
-static void a_wrong_directory_is_named(void **state)
+TEST(a_wrong_directory_is_named)
 {
     char path[PATH_MAX];
     struct st_swap *swap;
     uint64_t bytes;
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/missing", scratch_dir);
     assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), path));
@@ -292,7 +282,7 @@ static void a_wrong_directory_is_named(void **state)
 }
 
 /* What each site says, and that nothing is left; the walk in test_swap.c covers the cleaning up. */
-static void system_errors_have_their_status(void **state)
+TEST(system_errors_have_their_status)
 {
     static const struct {
         const char *site;
@@ -318,7 +308,6 @@ static void system_errors_have_their_status(void **state)
         {"nvme.alloc", -ENOMEM, STRATA_E_NOMEM, "no memory"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_swap *swap;
 
@@ -335,12 +324,11 @@ static void run_files(const struct st_swap *swap, uint32_t count)
     assert_int_equal(scratch_entries(swap->parts[0].run.path, NULL), count);
 }
 
-static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
+TEST(unlink_all_empties_the_disk_and_breaks_nothing)
 {
     struct st_swap *a, *b;
     pid_t child;
 
-    (void)state;
     assert_int_equal(swap_open(&a, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(swap_open(&b, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(entries_in(scratch_dir), 2);
@@ -362,11 +350,10 @@ static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
     st_swap_unlink_all();
 }
 
-static void more_swaps_than_are_remembered_are_told(void **state)
+TEST(more_swaps_than_are_remembered_are_told)
 {
     struct st_swap *swaps[33];
 
-    (void)state;
     kept_log_begin(ST_LOG_WARN);
     for (uint32_t i = 0; i < 33; i++) {
         assert_int_equal(swap_open(&swaps[i], scratch_dir, ST_SWAP_ALIGN), STRATA_OK);
@@ -392,11 +379,10 @@ static void unmount_small(void)
     assert_int_equal(umount2(scratch_dir, MNT_DETACH), 0);
 }
 
-static void a_read_only_disk_is_an_io_error(void **state)
+TEST(a_read_only_disk_is_an_io_error)
 {
     struct st_swap *swap;
 
-    (void)state;
     if (!mount_small("size=8m", MS_RDONLY))
         skip();
     assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_E_IO);
@@ -405,14 +391,13 @@ static void a_read_only_disk_is_an_io_error(void **state)
     unmount_small();
 }
 
-static void a_full_disk_is_found_at_open(void **state)
+TEST(a_full_disk_is_found_at_open)
 {
     struct st_owned_dir run;
     struct st_swap *swap, *second;
     bool direct;
     int fd;
 
-    (void)state;
     if (!mount_small("size=8m", 0))
         skip();
     assert_int_equal(swap_open(&swap, scratch_dir, 16 * MIB), STRATA_E_NOSPC);
@@ -437,12 +422,11 @@ static void a_full_disk_is_found_at_open(void **state)
 }
 
 /* Not what the file system keeps for its administrator. */
-static void free_bytes_are_those_of_every_user(void **state)
+TEST(free_bytes_are_those_of_every_user)
 {
     struct statvfs before, after;
     uint64_t bytes = 0;
 
-    (void)state;
     for (uint32_t tries = 0; tries == 0 || (before.f_bavail != after.f_bavail && tries < 1000); tries++) { /* others write, too */
         assert_int_equal(statvfs(scratch_dir, &before), 0);
         assert_int_equal(st_swap_free_bytes(scratch_dir, &bytes), STRATA_OK);
@@ -456,12 +440,11 @@ static void free_bytes_are_those_of_every_user(void **state)
     }
 }
 
-static void memory_backed_files_are_buffered(void **state)
+TEST(memory_backed_files_are_buffered)
 {
     struct st_swap_info info;
     struct st_swap *swap;
 
-    (void)state;
     if (!mount_small("size=8m", 0))
         skip();
     assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
@@ -483,13 +466,12 @@ int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out
 }
 
 /* Without statx's word a trial read decides; without O_DIRECT the page cache does, and the file's flags say so. */
-static void direct_io_is_tried_where_statx_is_silent(void **state)
+TEST(direct_io_is_tried_where_statx_is_silent)
 {
     static const char *const sites[] = {"nvme.statx", "nvme.direct", "nvme.direct_read"};
     struct st_swap_info info, asked;
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
     st_swap_info(swap, &asked);
     st_swap_close(swap);
@@ -507,25 +489,8 @@ static void direct_io_is_tried_where_statx_is_silent(void **state)
     }
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_locked_reserved_and_leaves_nothing),
-        cmocka_unit_test(two_runs_live_side_by_side),
-        cmocka_unit_test(only_a_dead_owner_s_directory_is_swept),
-        cmocka_unit_test(either_lock_says_that_the_owner_lives),
-        cmocka_unit_test(foreign_files_are_never_deleted),
-        cmocka_unit_test(a_wrong_directory_is_named),
-        cmocka_unit_test(system_errors_have_their_status),
-        cmocka_unit_test(unlink_all_empties_the_disk_and_breaks_nothing),
-        cmocka_unit_test(more_swaps_than_are_remembered_are_told),
-        cmocka_unit_test(a_read_only_disk_is_an_io_error),
-        cmocka_unit_test(a_full_disk_is_found_at_open),
-        cmocka_unit_test(free_bytes_are_those_of_every_user),
-        cmocka_unit_test(memory_backed_files_are_buffered),
-        cmocka_unit_test(direct_io_is_tried_where_statx_is_silent),
-    };
-
     (void)swap_private_mounts();
-    return cmocka_run_group_tests_name("swap directories", tests, scratch_create, scratch_remove);
+    return test_run(scratch_create, scratch_remove);
 }

@@ -6,16 +6,12 @@
 #include "tests/common/kept_log.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static bool has_method(const char *name)
 {
@@ -64,11 +60,10 @@ static void parts_hold_what_the_pattern_says(struct st_swap *swap, uint32_t coun
     assert_int_equal(all.bytes_written, SWAP_DIRS_BYTES);
 }
 
-static void bytes_come_back_over_two_and_three(void **state)
+TEST(bytes_come_back_over_two_and_three)
 {
     static const char *const names[] = {"uring", "aio", "threads", "fake"};
 
-    (void)state;
     for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
         if (!has_method(names[m]))
             continue;
@@ -88,25 +83,23 @@ static void bytes_come_back_over_two_and_three(void **state)
 }
 
 /* More directories than units: some files are empty. */
-static void little_space_leaves_files_empty(void **state)
+TEST(little_space_leaves_files_empty)
 {
     struct st_swap_opts opts = swap_dirs_options("threads", 3, true);
     struct st_swap *swap;
 
-    (void)state;
     opts.bytes[0] = SWAP_DIRS_BLOCK + ST_SWAP_ALIGN;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     st_swap_close(swap);
     swap_dirs_assert_empty();
 }
 
-static void depth_is_automatic_where_none_is_given(void **state)
+TEST(depth_is_automatic_where_none_is_given)
 {
     struct st_swap_opts opts = swap_dirs_options("auto", 2, true);
     struct st_swap_info info;
     struct st_swap *swap;
 
-    (void)state;
     opts.queue_depth = 0;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     st_swap_info(swap, &info);
@@ -119,7 +112,7 @@ static void depth_is_automatic_where_none_is_given(void **state)
     swap_dirs_assert_empty();
 }
 
-static void a_failing_directory_is_named(void **state)
+TEST(a_failing_directory_is_named)
 {
     static const struct {
         const char *site;
@@ -137,7 +130,6 @@ static void a_failing_directory_is_named(void **state)
     const double bad[] = {1e9, 0};
     struct st_swap *swap;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .after = rows[i].after, .result = rows[i].result});
         assert_int_equal(st_swap_open(&swap, &opts), rows[i].st);
@@ -155,14 +147,13 @@ static void a_failing_directory_is_named(void **state)
     swap_dirs_assert_empty();
 }
 
-static void a_failed_request_names_its_file(void **state)
+TEST(a_failed_request_names_its_file)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     unsigned char *buf = swap_dirs_random(1);
     struct st_swap *swap;
     bool seen[2] = {false, false};
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     for (uint32_t run = 0; run < 1000 && !(seen[0] && seen[1]); run++) { /* which directory is met first is chance */
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = run % 12, .count = 1, .result = -EIO});
@@ -181,13 +172,12 @@ static void a_failed_request_names_its_file(void **state)
 }
 
 /* A sample: the first 64 passages, those of opening among them, then every third. */
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, false);
     unsigned char *out = swap_dirs_random(1), *in = swap_dirs_random(2);
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     kept_log_begin(ST_LOG_DEBUG);
     while (fault_walk_next(&walk)) {
         struct st_swap *swap;
@@ -214,14 +204,4 @@ static void every_single_failure_is_clean(void **state)
     free(in);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_back_over_two_and_three),     cmocka_unit_test(little_space_leaves_files_empty),
-        cmocka_unit_test(depth_is_automatic_where_none_is_given), cmocka_unit_test(a_failing_directory_is_named),
-        cmocka_unit_test(a_failed_request_names_its_file),        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("swap over directories", tests, swap_dirs_create, swap_dirs_remove);
-}
+TEST_GROUP(swap_dirs_create, swap_dirs_remove);

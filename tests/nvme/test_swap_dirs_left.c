@@ -6,12 +6,10 @@
 #include "tests/common/child.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define MIB (UINT64_C(1) << 20)
 
-static void two_runs_share_both_directories(void **state)
+TEST(two_runs_share_both_directories)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     struct st_swap_dir_info part;
     struct st_swap *a, *b;
 
-    (void)state;
     assert_int_equal(st_swap_open(&a, &opts), STRATA_OK);
     assert_int_equal(st_swap_open(&b, &opts), STRATA_OK);
     for (uint32_t d = 0; d < 2; d++) {
@@ -49,12 +44,11 @@ static void two_runs_share_both_directories(void **state)
     swap_dirs_assert_empty();
 }
 
-static void unlink_all_covers_every_directory(void **state)
+TEST(unlink_all_covers_every_directory)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 3, false);
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     for (uint32_t d = 0; d < 3; d++)
         assert_true(scratch_entries(swap_dirs[d], NULL) > 0);
@@ -66,9 +60,8 @@ static void unlink_all_covers_every_directory(void **state)
 }
 
 /* Killed while it opens, moves or closes, over and over: what is left, a sweep takes away. */
-static void a_kill_at_any_point_is_swept(void **state)
+TEST(a_kill_at_any_point_is_swept)
 {
-    (void)state;
     for (uint64_t i = 0; i < 25; i++) {
         uint64_t bytes_left = st_rng_u64(8, 1, i) % 12;
         int ends[2];
@@ -102,13 +95,12 @@ static void a_kill_at_any_point_is_swept(void **state)
     swap_dirs_assert_empty();
 }
 
-static void a_directory_that_vanishes_is_no_harm(void **state)
+TEST(a_directory_that_vanishes_is_no_harm)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     char command[128];
     struct st_swap *swap;
 
-    (void)state;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     snprintf(command, sizeof(command), "rm -rf %s", swap_dirs[1]);
     assert_int_equal(system(command), 0);
@@ -118,13 +110,12 @@ static void a_directory_that_vanishes_is_no_harm(void **state)
     swap_dirs_assert_empty();
 }
 
-static void foreign_files_stay(void **state)
+TEST(foreign_files_stay)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     char path[128];
     struct st_swap *swap;
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/swap-1", swap_dirs[1]);
     assert_int_equal(mkdir(path, 0700), 0); /* the very name, a level up */
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
@@ -136,12 +127,11 @@ static void foreign_files_stay(void **state)
 }
 
 /* Rights are not asked of the superuser, so a child without them opens. */
-static void a_directory_without_permission_is_named(void **state)
+TEST(a_directory_without_permission_is_named)
 {
     pid_t pid;
     int code;
 
-    (void)state;
     assert_int_equal(chmod(scratch_dir, 0755) | chmod(swap_dirs[0], 0777) | chmod(swap_dirs[1], 0555), 0);
     pid = child_fork();
     if (pid == 0) {
@@ -172,7 +162,7 @@ static bool mount_tmpfs(uint32_t d, const char *text, unsigned long flags)
     return false;
 }
 
-static void small_and_read_only_disks_are_named(void **state)
+TEST(small_and_read_only_disks_are_named)
 {
     struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     struct st_swap_dir_info part;
@@ -180,7 +170,6 @@ static void small_and_read_only_disks_are_named(void **state)
     struct st_swap *swap;
     uint32_t tightest;
 
-    (void)state;
     if (!mount_tmpfs(1, "size=1m", 0))
         skip();
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_NOSPC); /* 2.2 MiB there */
@@ -216,7 +205,7 @@ static void small_and_read_only_disks_are_named(void **state)
 }
 
 /* Two directories of one file system ask its free bytes together. */
-static void one_file_system_is_counted_once(void **state)
+TEST(one_file_system_is_counted_once)
 {
     char a[128], b[128];
     const char *const both[] = {a, b};
@@ -224,7 +213,6 @@ static void one_file_system_is_counted_once(void **state)
     struct st_swap *swap;
     uint64_t room;
 
-    (void)state;
     if (!mount_tmpfs(2, "size=4m", 0))
         skip();
     snprintf(a, sizeof(a), "%s/a", swap_dirs[2]);
@@ -241,18 +229,4 @@ static void one_file_system_is_counted_once(void **state)
     assert_int_equal(umount2(swap_dirs[2], MNT_DETACH), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_runs_share_both_directories),
-        cmocka_unit_test(unlink_all_covers_every_directory),
-        cmocka_unit_test(a_kill_at_any_point_is_swept),
-        cmocka_unit_test(a_directory_that_vanishes_is_no_harm),
-        cmocka_unit_test(foreign_files_stay),
-        cmocka_unit_test(a_directory_without_permission_is_named),
-        cmocka_unit_test(small_and_read_only_disks_are_named),
-        cmocka_unit_test(one_file_system_is_counted_once),
-    };
-
-    return cmocka_run_group_tests_name("swap over directories, left behind", tests, swap_dirs_create, swap_dirs_remove);
-}
+TEST_GROUP(swap_dirs_create, swap_dirs_remove);

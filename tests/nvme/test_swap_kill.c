@@ -3,13 +3,11 @@
 #include "nvme/swap/swap_internal.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -17,8 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BYTES (64u << 10)
 
@@ -95,12 +91,11 @@ static bool kill_at_stop(pid_t pid, uint32_t n)
     return true;
 }
 
-static void a_kill_at_every_call_is_swept(void **state)
+TEST_SETUP(a_kill_at_every_call_is_swept, scratch_create, scratch_remove)
 {
     uint32_t left = 0, n = 0;
     bool killed = true;
 
-    (void)state;
     for (; killed; n++) {
         const pid_t pid = start_traced();
 
@@ -119,12 +114,11 @@ static void a_kill_at_every_call_is_swept(void **state)
 }
 
 /* One sweeps as fast as it can; whoever makes a directory meanwhile gets one, and keeps it. */
-static void a_sweep_takes_nothing_from_the_living(void **state)
+TEST_SETUP(a_sweep_takes_nothing_from_the_living, scratch_create, scratch_remove)
 {
     enum { MAKERS = 2, ROUNDS = 150 };
     pid_t makers[MAKERS], sweeper = fork();
 
-    (void)state;
     assert_true(sweeper >= 0);
     if (sweeper == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -168,11 +162,10 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
-static void a_renamed_directory_is_left_empty(void **state)
+TEST_SETUP(a_renamed_directory_is_left_empty, scratch_create, scratch_remove)
 {
     const struct st_swap_opts opts = {.dir_count = 1, .bytes = {BYTES}, .method = "threads", .queue_depth = 1};
 
-    (void)state;
     for (int dying = 0; dying < 2; dying++) {
         const char *const dirs[] = {scratch_path("before")};
         struct st_swap_opts with_dir = opts;
@@ -194,9 +187,8 @@ static void a_renamed_directory_is_left_empty(void **state)
 }
 
 /* What each instant of making one leaves, and what only looks like it. */
-static void unfinished_directories_are_swept_and_others_not(void **state)
+TEST_SETUP(unfinished_directories_are_swept_and_others_not, scratch_create, scratch_remove)
 {
-    (void)state;
     assert_int_equal(mkdir(scratch_path("strata-0123456789abcde0"), 0700), 0);
     scratch_put("strata-0123456789abcde1/lock", "");
     scratch_put("strata-0123456789abcde2/lock", "strata swap");
@@ -210,15 +202,8 @@ static void unfinished_directories_are_swept_and_others_not(void **state)
     assert_int_equal(scratch_entries(scratch_path("strata-0123456789abcde4"), NULL), 1);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_kill_at_every_call_is_swept, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_sweep_takes_nothing_from_the_living, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_renamed_directory_is_left_empty, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(unfinished_directories_are_swept_and_others_not, scratch_create, scratch_remove),
-    };
-
     kept_log_begin(ST_LOG_WARN);
-    return cmocka_run_group_tests_name("swap directories of the killed", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -3,20 +3,16 @@
 #include "nvme/swap/swap.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MIB   (UINT64_C(1) << 20)
 #define DISKS 2u
@@ -187,7 +183,7 @@ static int run_all(void)
     return failed;
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
     int failed = 77;
 

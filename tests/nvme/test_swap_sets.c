@@ -5,12 +5,10 @@
 #include "swap_sets_fixture.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static const char *const methods[] = {"auto", "threads", "fake"};
 
-static void spaces_keep_their_bytes_apart(void **state)
+TEST(spaces_keep_their_bytes_apart)
 {
-    (void)state;
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         struct st_swap *swap = sets_open(methods[m]);
         uint64_t bytes = 0;
@@ -57,13 +52,12 @@ static void spaces_keep_their_bytes_apart(void **state)
 }
 
 /* Names and sizes of the files; their space is reserved. */
-static void files_are_named_and_reserved(void **state)
+TEST(files_are_named_and_reserved)
 {
     const mode_t mask = umask(027);
     struct st_swap *swap = sets_open("threads");
     uint64_t reserved = 0;
 
-    (void)state;
     (void)umask(mask);
     for (uint32_t v = 0; v < VOLUMES; v++)
         for (uint32_t d = 0; d < DIRS; d++) {
@@ -86,13 +80,12 @@ static void files_are_named_and_reserved(void **state)
 }
 
 /* One file that goes through the page cache is enough: of its directory, and of the swap. */
-static void one_file_without_direct_io_is_told(void **state)
+TEST(one_file_without_direct_io_is_told)
 {
     struct st_swap *swap = sets_open("threads");
     struct st_swap_dir_info part;
     struct st_swap_info info;
 
-    (void)state;
     st_swap_info(swap, &info);
     st_swap_close(swap);
     if (!info.direct)
@@ -117,13 +110,12 @@ static void one_file_without_direct_io_is_told(void **state)
 }
 
 /* What is linked outlives the run, whole; the set is not reusable while it is. */
-static void links_keep_the_data(void **state)
+TEST(links_keep_the_data)
 {
     struct sets_attached a;
     struct st_swap *swap = sets_open("auto");
     bool crossed = true;
 
-    (void)state;
     assert_int_equal(sets_write(swap, 3, 1), STRATA_OK);
     assert_true(st_swap_reusable(swap, 1));
     assert_int_equal(sets_link(swap, 3, &crossed), STRATA_OK);
@@ -159,13 +151,12 @@ static void links_keep_the_data(void **state)
 }
 
 /* With one name gone or another file in its place the set is not the swap's own. */
-static void only_sets_of_ones_own_are_reusable(void **state)
+TEST(only_sets_of_ones_own_are_reusable)
 {
     struct st_swap *swap = sets_open("threads");
     bool crossed;
     int reader;
 
-    (void)state;
     assert_int_equal(sets_link(swap, 2, &crossed), STRATA_OK);
     assert_false(st_swap_reusable(swap, 0));
     reader = openat(swap->parts[1].run.dir_fd, "set-0-1", O_RDONLY | O_CLOEXEC);
@@ -186,9 +177,8 @@ static void only_sets_of_ones_own_are_reusable(void **state)
     sets_assert_nothing_left();
 }
 
-static void renewed_sets_are_new(void **state)
+TEST(renewed_sets_are_new)
 {
-    (void)state;
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         struct st_swap *swap = sets_open(methods[m]);
         const bool fake = strcmp(methods[m], "fake") == 0;
@@ -222,7 +212,7 @@ static void renewed_sets_are_new(void **state)
 }
 
 /* As of a run on few ranks that goes on from one on many: more files than a run has of its own. */
-static void a_checkpoint_of_many_ranks_is_attached(void **state)
+TEST(a_checkpoint_of_many_ranks_is_attached)
 {
     static struct st_volume_file files[150 * DIRS];
     struct st_swap *swap = sets_open("auto");
@@ -231,7 +221,6 @@ static void a_checkpoint_of_many_ranks_is_attached(void **state)
     uint32_t volume;
     bool crossed;
 
-    (void)state;
     assert_int_equal(sets_write(swap, 3, 3), STRATA_OK);
     assert_int_equal(sets_link(swap, 3, &crossed), STRATA_OK);
     assert_int_equal(sets_attach(swap, 3, st_swap_stripe(swap), &a), STRATA_OK);
@@ -249,7 +238,7 @@ static void a_checkpoint_of_many_ranks_is_attached(void **state)
 }
 
 /* The checkpoint stays whole, the set holds what it held, nobody takes it for free; and the next try works. */
-static void a_failed_renewal_can_be_repeated(void **state)
+TEST(a_failed_renewal_can_be_repeated)
 {
     static const struct {
         const char *site, *text;
@@ -266,7 +255,6 @@ static void a_failed_renewal_can_be_repeated(void **state)
         {"nvme.alloc", "no memory", 0, -ENOMEM, STRATA_E_NOMEM},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_swap *swap = sets_open("threads");
         struct sets_attached a;
@@ -293,7 +281,7 @@ static void a_failed_renewal_can_be_repeated(void **state)
 }
 
 /* Where a link cannot be had it is said, to be copied; anything else is an error that names both. */
-static void a_link_across_is_told(void **state)
+TEST(a_link_across_is_told)
 {
     static const struct {
         int64_t result;
@@ -307,7 +295,6 @@ static void a_link_across_is_told(void **state)
     struct st_swap *swap = sets_open("threads");
     bool crossed;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = rows[i].result});
         assert_int_equal(sets_link(swap, 1, &crossed), rows[i].st);
@@ -324,19 +311,4 @@ static void a_link_across_is_told(void **state)
     sets_assert_nothing_left();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spaces_keep_their_bytes_apart),
-        cmocka_unit_test(files_are_named_and_reserved),
-        cmocka_unit_test(links_keep_the_data),
-        cmocka_unit_test(only_sets_of_ones_own_are_reusable),
-        cmocka_unit_test(renewed_sets_are_new),
-        cmocka_unit_test(a_failed_renewal_can_be_repeated),
-        cmocka_unit_test(a_checkpoint_of_many_ranks_is_attached),
-        cmocka_unit_test(a_link_across_is_told),
-        cmocka_unit_test(one_file_without_direct_io_is_told),
-    };
-
-    return cmocka_run_group_tests_name("swap sets", tests, sets_create, scratch_remove);
-}
+TEST_GROUP(sets_create, scratch_remove);

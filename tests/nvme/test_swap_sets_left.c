@@ -7,12 +7,10 @@
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* Of a run that was killed, as of one that closes: its links live on, and nothing that is not a swap's file is taken. */
-static void sets_of_the_dead_are_swept(void **state)
+TEST(sets_of_the_dead_are_swept)
 {
     struct sets_attached a;
     struct st_swap *swap;
@@ -31,7 +27,6 @@ static void sets_of_the_dead_are_swept(void **state)
     char byte;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     pid = child_fork();
     if (pid == 0) {
@@ -60,14 +55,13 @@ static void sets_of_the_dead_are_swept(void **state)
     sets_empty_checkpoint();
 }
 
-static void only_names_of_a_swap_are_swept(void **state)
+TEST(only_names_of_a_swap_are_swept)
 {
     static const char *const foreign[] = {"set-0",    "set-00-1", "set-0-8", "set-24-0", "base-8",
                                           "base-0.x", "swap-01",  "set--1",  "set-0-0-0"};
     static const char *const ours[] = {"set-0-0", "set-23-7", "base-7", "swap-3"};
     char path[128];
 
-    (void)state;
     snprintf(path, sizeof(path), "drive-0/strata-0123456789abcdef/");
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]) + sizeof(ours) / sizeof(ours[0]); i++) {
         const size_t own = i - sizeof(foreign) / sizeof(foreign[0]);
@@ -87,12 +81,11 @@ static void only_names_of_a_swap_are_swept(void **state)
     assert_int_equal(system(path), 0);
 }
 
-static void unlink_all_takes_every_set(void **state)
+TEST(unlink_all_takes_every_set)
 {
     struct st_swap *swap = sets_open("threads");
     bool crossed;
 
-    (void)state;
     assert_int_equal(sets_write(swap, 2, 3), STRATA_OK);
     assert_int_equal(sets_link(swap, 2, &crossed), STRATA_OK);
     st_swap_unlink_all();
@@ -104,14 +97,13 @@ static void unlink_all_takes_every_set(void **state)
 }
 
 /* All volumes count: two directories on one file system share its room. */
-static void all_sets_need_room(void **state)
+TEST(all_sets_need_room)
 {
     const char *const small[DIRS] = {sets_dirs[0], sets_dirs[0]};
     struct st_swap_opts opts = sets_options("threads");
     struct st_swap *swap;
     char size[32];
 
-    (void)state;
     snprintf(size, sizeof(size), "size=%u", (unsigned)(BYTES_OF - BLOCK));
     if (mount("strata-test", sets_dirs[0], "tmpfs", 0, size) != 0) {
         print_message("no tmpfs can be mounted here (%s): not tested\n", strerror(errno));
@@ -130,12 +122,11 @@ static void all_sets_need_room(void **state)
     assert_int_equal(umount2(sets_dirs[0], MNT_DETACH), 0);
 }
 
-static void impossible_sizes_are_refused(void **state)
+TEST(impossible_sizes_are_refused)
 {
     struct st_swap_opts opts = sets_options("fake");
     struct st_swap *swap;
 
-    (void)state;
     opts.set_count = ST_SWAP_SETS_MAX + 1;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "keep fewer checkpoints"));
@@ -167,13 +158,12 @@ static strata_status live(struct st_swap *swap)
 }
 
 /* Whatever fails: nothing is left after a sweep but what was linked, and what was linked whole is whole. */
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     const struct st_swap_opts opts = sets_options("threads");
     const bool in_memory = mount("strata-test", scratch_dir, "tmpfs", 0, "size=8m") == 0 && sets_make_dirs() == 0; /* quicker */
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     kept_log_begin(ST_LOG_DEBUG);
     while (fault_walk_next(&walk)) {
         struct st_swap *swap;
@@ -204,13 +194,4 @@ static void every_single_failure_is_clean(void **state)
         assert_int_equal(umount2(scratch_dir, MNT_DETACH), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_of_the_dead_are_swept),   cmocka_unit_test(only_names_of_a_swap_are_swept),
-        cmocka_unit_test(unlink_all_takes_every_set),   cmocka_unit_test(all_sets_need_room),
-        cmocka_unit_test(impossible_sizes_are_refused), cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests_name("swap sets, left behind", tests, sets_create, scratch_remove);
-}
+TEST_GROUP(sets_create, scratch_remove);

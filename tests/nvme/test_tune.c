@@ -2,14 +2,10 @@
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "nvme/measure/tune.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define KIB       1024u
 #define MIB       (1024u * KIB)
@@ -91,7 +87,7 @@ static struct st_tune_point search(struct drive *d, struct st_tune_result *r)
 }
 
 /* A drive of 1 ms and 4 GB/s needs 8 MB in flight or so: not the 128 MiB that the list ends with. */
-static void the_knee_is_near_the_best_with_little_in_flight(void **state)
+TEST(the_knee_is_near_the_best_with_little_in_flight)
 {
     static const struct drive drives[] = {
         {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3}, {.rate_max = 1e9, .requests_max = 1e6, .latency = 1e-4},
@@ -99,7 +95,6 @@ static void the_knee_is_near_the_best_with_little_in_flight(void **state)
         {.rate_max = 2e8, .requests_max = 200, .latency = 1e-2},
     };
 
-    (void)state;
     for (uint32_t i = 0; i < COUNT(drives); i++) {
         struct drive d = drives[i];
         struct st_tune_result r;
@@ -113,11 +108,10 @@ static void the_knee_is_near_the_best_with_little_in_flight(void **state)
 }
 
 /* Each step down is within the tolerance of the one before: what counts is the best. */
-static void a_slope_does_not_lead_down(void **state)
+TEST(a_slope_does_not_lead_down)
 {
     static const double slopes[] = {0.012, 0.018, 0.04};
 
-    (void)state;
     for (uint32_t i = 0; i < COUNT(slopes); i++) {
         struct drive d = {.rate_max = 14e9, .requests_max = 1e6, .latency = 1e-5, .slope = slopes[i]};
         struct st_tune_result r;
@@ -128,44 +122,40 @@ static void a_slope_does_not_lead_down(void **state)
 }
 
 /* Few requests per second: only large blocks are fast, and the depth walk at 1 MiB does not see it. */
-static void a_drive_of_few_requests_gets_large_blocks(void **state)
+TEST(a_drive_of_few_requests_gets_large_blocks)
 {
     struct drive d = {.rate_max = 4e9, .requests_max = 600, .latency = 1e-3};
     struct st_tune_result r;
 
-    (void)state;
     assert_true(search(&d, &r).block_bytes >= 4 * MIB);
 }
 
-static void a_flat_drive_gets_the_cheapest_point(void **state)
+TEST(a_flat_drive_gets_the_cheapest_point)
 {
     struct drive d = {.rate_max = 1e9, .requests_max = 1e9, .latency = 0};
     struct st_tune_result r;
     const struct st_tune_point knee = search(&d, &r);
 
-    (void)state;
     assert_int_equal(knee.queue_depth, 1);
     assert_true(r.point_count < 20);
 }
 
-static void another_method_must_be_clearly_faster(void **state)
+TEST(another_method_must_be_clearly_faster)
 {
     struct drive slower = {.rate_max = 2e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 1.02}};
     struct drive faster = {.rate_max = 2e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 1.3}};
     struct st_tune_result r;
 
-    (void)state;
     assert_int_equal(search(&slower, &r).method, 0);
     assert_int_equal(search(&faster, &r).method, 2);
     assert_int_equal(r.points[r.fastest].method, 2);
 }
 
 /* What is chosen of the first method is chosen without slower ones, too, however wide the tolerance is. */
-static void slower_methods_change_nothing(void **state)
+TEST(slower_methods_change_nothing)
 {
     static const double tolerances[] = {0.03, 0.1, 0.2, 0.3, 0.4, 0.5};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(tolerances); i++) {
         struct st_tune_point knee[2], fastest[2];
 
@@ -188,7 +178,7 @@ static void slower_methods_change_nothing(void **state)
 }
 
 /* Medians of the last rounds hold against noise of 5 %: the knee stays within 15 % of the best. */
-static void noise_does_not_lead_astray(void **state)
+TEST(noise_does_not_lead_astray)
 {
     struct drive d = {.rate_max = 3e9, .requests_max = 1e5, .latency = 1e-3, .noise = 0.05};
     struct st_tune_result r;
@@ -196,7 +186,6 @@ static void noise_does_not_lead_astray(void **state)
     struct drive quiet = d;
     double rate = 0;
 
-    (void)state;
     knee = search(&d, &r);
     quiet.noise = 0;
     assert_int_equal(measure(&quiet, 0, knee.block_bytes, knee.queue_depth, &rate), STRATA_OK);
@@ -204,14 +193,13 @@ static void noise_does_not_lead_astray(void **state)
     assert_int_equal(r.points[r.knee].sample_count, 3);
 }
 
-static void points_are_measured_once_and_within_the_limit(void **state)
+TEST(points_are_measured_once_and_within_the_limit)
 {
     struct drive d = {.rate_max = 8e9, .requests_max = 1e6, .latency = 5e-3};
     struct st_tune_opts opts = options(&d);
     struct st_tune_result r;
     bool at_limit = false;
 
-    (void)state;
     opts.bytes_in_flight = 16 * MIB;
     assert_int_equal(st_tune_search(&r, &opts), STRATA_OK);
     for (uint32_t i = 0; i < r.point_count; i++) {
@@ -235,9 +223,8 @@ static bool holds(const uint32_t *list, uint32_t count, uint32_t value)
 }
 
 /* Each longer depth and block would be faster: what lies behind the lists is none. */
-static void only_what_the_lists_have_is_measured(void **state)
+TEST(only_what_the_lists_have_is_measured)
 {
-    (void)state;
     for (uint32_t i = 0; i < 8; i++) {
         const uint32_t count = 1 + i / 2;
         struct drive d = {.rate_max = 1e12, .requests_max = 1e9, .latency = 1};
@@ -253,13 +240,12 @@ static void only_what_the_lists_have_is_measured(void **state)
 }
 
 /* The knee and the fastest, four of the first method, and the best of another are measured in the last rounds. */
-static void few_points_reach_the_last_rounds(void **state)
+TEST(few_points_reach_the_last_rounds)
 {
     struct drive d = {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 0.9}};
     uint32_t again[3] = {0};
     struct st_tune_result r;
 
-    (void)state;
     search(&d, &r);
     for (uint32_t i = 0; i < r.point_count; i++)
         again[r.points[i].method] += r.points[i].sample_count > 1;
@@ -270,13 +256,12 @@ static void few_points_reach_the_last_rounds(void **state)
 }
 
 /* What a user may lock is too little for deep queues: the search goes on without them. */
-static void what_cannot_be_measured_is_left_out(void **state)
+TEST(what_cannot_be_measured_is_left_out)
 {
     struct drive d = {.rate_max = 8e9, .requests_max = 1e6, .latency = 5e-3, .refuse_from = 8}, none = d;
     struct st_tune_opts opts = options(&none);
     struct st_tune_result r;
 
-    (void)state;
     (void)search(&d, &r);
     for (uint32_t i = 0; i < r.point_count; i++)
         assert_true(r.points[i].method > 0 || r.points[i].queue_depth < 8);
@@ -286,11 +271,10 @@ static void what_cannot_be_measured_is_left_out(void **state)
 }
 
 /* Every call may fail; the search ends there with that status. */
-static void a_failure_ends_the_search(void **state)
+TEST(a_failure_ends_the_search)
 {
     uint32_t walked = 0;
 
-    (void)state;
     for (uint32_t n = 1;; n++) {
         struct drive d = {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3, .fail_at = n};
         const struct st_tune_opts opts = options(&d);
@@ -304,24 +288,4 @@ static void a_failure_ends_the_search(void **state)
         walked++;
     }
     assert_true(walked > 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_knee_is_near_the_best_with_little_in_flight),
-        cmocka_unit_test(a_slope_does_not_lead_down),
-        cmocka_unit_test(a_drive_of_few_requests_gets_large_blocks),
-        cmocka_unit_test(a_flat_drive_gets_the_cheapest_point),
-        cmocka_unit_test(another_method_must_be_clearly_faster),
-        cmocka_unit_test(slower_methods_change_nothing),
-        cmocka_unit_test(noise_does_not_lead_astray),
-        cmocka_unit_test(points_are_measured_once_and_within_the_limit),
-        cmocka_unit_test(only_what_the_lists_have_is_measured),
-        cmocka_unit_test(few_points_reach_the_last_rounds),
-        cmocka_unit_test(what_cannot_be_measured_is_left_out),
-        cmocka_unit_test(a_failure_ends_the_search),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

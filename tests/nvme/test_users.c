@@ -3,21 +3,17 @@
 #include "nvme/mover/users.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int scratch_fd;
 
@@ -88,12 +84,11 @@ static void member_end(struct member m, bool killed)
     assert_int_equal(child_wait(m.pid), killed ? 128 + SIGKILL : 0);
 }
 
-static void processes_are_counted_and_a_killed_one_is_not(void **state)
+TEST(processes_are_counted_and_a_killed_one_is_not)
 {
     struct st_users users;
     struct member a, b, c;
 
-    (void)state;
     a = member_start();
     b = member_start();
     st_users_join_at(&users, scratch_fd);
@@ -111,11 +106,10 @@ static void processes_are_counted_and_a_killed_one_is_not(void **state)
     assert_false(file_is_there());
 }
 
-static void what_a_killed_one_leaves_is_swept(void **state)
+TEST(what_a_killed_one_leaves_is_swept)
 {
     struct member dead, alive;
 
-    (void)state;
     dead = member_start();
     alive = member_start();
     st_users_sweep_at(scratch_fd);
@@ -129,11 +123,10 @@ static void what_a_killed_one_leaves_is_swept(void **state)
 }
 
 /* Two swaps of one process are two holders; a dying process leaves with both. */
-static void a_dying_process_leaves_nothing(void **state)
+TEST(a_dying_process_leaves_nothing)
 {
     struct st_users a, b;
 
-    (void)state;
     st_users_join_at(&a, scratch_fd);
     st_users_join_at(&b, scratch_fd);
     assert_int_equal(st_users_holders(&a), 2);
@@ -146,11 +139,10 @@ static void a_dying_process_leaves_nothing(void **state)
     st_users_leave(&b);
 }
 
-static void more_than_the_slots_are_left_out(void **state)
+TEST(more_than_the_slots_are_left_out)
 {
     struct st_users *all = calloc(ST_USERS_SLOTS + 1, sizeof(*all));
 
-    (void)state;
     assert_non_null(all);
     for (uint32_t i = 0; i <= ST_USERS_SLOTS; i++)
         st_users_join_at(&all[i], scratch_fd);
@@ -164,11 +156,10 @@ static void more_than_the_slots_are_left_out(void **state)
 }
 
 /* Joining while others leave: whoever has joined finds the file in its place, and all that live together count each other. */
-static void many_come_and_go(void **state)
+TEST(many_come_and_go)
 {
     pid_t pids[4];
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         pids[i] = child_fork();
         if (pids[i] == 0) {
@@ -188,12 +179,11 @@ static void many_come_and_go(void **state)
     assert_false(file_is_there());
 }
 
-static void foreign_files_are_left_alone(void **state)
+TEST(foreign_files_are_left_alone)
 {
     struct st_users users;
     char path[128];
 
-    (void)state;
     file_path(path);
     write_file(path, "mine", 4);
     st_users_join_at(&users, scratch_fd);
@@ -223,30 +213,19 @@ static void foreign_files_are_left_alone(void **state)
     assert_int_equal(users.fd, -1);
 }
 
-static void parts_are_at_least_one(void **state)
+TEST(parts_are_at_least_one)
 {
-    (void)state;
     assert_int_equal(st_users_part(32, 1), 32);
     assert_int_equal(st_users_part(32, 3), 10);
     assert_int_equal(st_users_part(4, 4), 1);
     assert_int_equal(st_users_part(2, 64), 1);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_are_counted_and_a_killed_one_is_not),
-        cmocka_unit_test(what_a_killed_one_leaves_is_swept),
-        cmocka_unit_test(a_dying_process_leaves_nothing),
-        cmocka_unit_test(more_than_the_slots_are_left_out),
-        cmocka_unit_test(many_come_and_go),
-        cmocka_unit_test(foreign_files_are_left_alone),
-        cmocka_unit_test(parts_are_at_least_one),
-    };
-
     if (scratch_create(NULL) != 0 || (scratch_fd = open(scratch_dir, O_RDONLY | O_DIRECTORY)) < 0 || !locks_work()) {
         print_message("no temporary scratch_dir, or no open file description locks in it: %s\n", strerror(errno));
         return 77;
     }
-    return cmocka_run_group_tests_name("swap users", tests, NULL, scratch_remove);
+    return test_run(NULL, scratch_remove);
 }

@@ -8,21 +8,17 @@
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BLOCK     ((uint64_t)8192)
 #define FILES_MAX 6u
@@ -169,11 +165,10 @@ static strata_status round_trip(struct st_mover *mover, uint32_t volume, uint64_
 /* --- tests --- */
 
 /* The same offsets of several volumes, which share files' places in the method and drives. */
-static void volumes_keep_their_bytes_apart(void **state)
+TEST(volumes_keep_their_bytes_apart)
 {
     enum { VOLUMES = 5 };
 
-    (void)state;
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         const uint64_t bytes = 9 * BLOCK;
         unsigned char *out[VOLUMES], *in = random_bytes(99, bytes);
@@ -213,12 +208,11 @@ static void volumes_keep_their_bytes_apart(void **state)
 }
 
 /* What was written space by space is read as one volume, across their borders, too, and synced as one. */
-static void spaces_follow_each_other(void **state)
+TEST(spaces_follow_each_other)
 {
     enum { SPACES = 3 };
     const uint64_t bytes = 5 * BLOCK - ST_MOVER_ALIGN;
 
-    (void)state;
     for (uint32_t dirs = 1; dirs <= 2; dirs++) {
         unsigned char *out = random_bytes(dirs, SPACES * bytes), *in = random_bytes(9, SPACES * bytes);
         struct st_volume_file file[2 * SPACES];
@@ -311,11 +305,10 @@ static void run_again(struct st_transfer *t, strata_status st)
         atomic_store(&r->ended, true);
 }
 
-static void volumes_come_and_go_while_transfers_run(void **state)
+TEST(volumes_come_and_go_while_transfers_run)
 {
     static const char *const names[] = {"first", "second", "third"};
 
-    (void)state;
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         struct comer comers[3];
         struct st_volume_opts opts;
@@ -353,7 +346,7 @@ static void volumes_come_and_go_while_transfers_run(void **state)
 }
 
 /* Also by a descriptor that is open for reading alone. */
-static void a_read_only_volume_is_not_written(void **state)
+TEST(a_read_only_volume_is_not_written)
 {
     const uint64_t bytes = 4 * BLOCK;
     unsigned char *out = random_bytes(1, bytes), *in = random_bytes(2, bytes);
@@ -365,7 +358,6 @@ static void a_read_only_volume_is_not_written(void **state)
     uint32_t volume;
     int fd;
 
-    (void)state;
     files_open(&files, "given", 1, bytes);
     snprintf(link, sizeof(link), "/proc/self/fd/%d", files.file[0].fd);
     assert_int_equal(pwrite(files.file[0].fd, out, bytes, 0), bytes);
@@ -388,9 +380,8 @@ static void a_read_only_volume_is_not_written(void **state)
 }
 
 /* Each file of a volume is synced, and one that cannot be, as a pipe, is named. */
-static void every_file_is_synced(void **state)
+TEST(every_file_is_synced)
 {
-    (void)state;
     for (size_t m = 0; strcmp(methods[m], "fake") != 0; m++) {
         if (!is_usable(methods[m]))
             continue;
@@ -420,9 +411,8 @@ static void every_file_is_synced(void **state)
 }
 
 /* Nothing is asked twice, and the volume is as good as before. */
-static void a_failed_sync_is_not_repeated(void **state)
+TEST(a_failed_sync_is_not_repeated)
 {
-    (void)state;
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         struct st_volume_opts opts;
         struct st_mover *mover;
@@ -449,7 +439,7 @@ static void a_failed_sync_is_not_repeated(void **state)
 }
 
 /* Volumes and files are bounded, each with a sentence; a volume that is replaced keeps its number, also if that fails. */
-static void numbers_are_bounded_and_kept(void **state)
+TEST(numbers_are_bounded_and_kept)
 {
     uint32_t volume[ST_MOVER_VOLUMES_MAX + 1], refused = 0;
     struct st_volume_opts opts;
@@ -458,7 +448,6 @@ static void numbers_are_bounded_and_kept(void **state)
     unsigned char *buf = random_bytes(1, BLOCK);
     strata_status st;
 
-    (void)state;
     files_open(&files, "same", 2, 2 * BLOCK);
     opts = opts_of(&files);
     mover = mover_start("threads", &st);
@@ -487,7 +476,7 @@ static void numbers_are_bounded_and_kept(void **state)
 }
 
 /* A volume that finds no room for all of its files takes none of their places. */
-static void a_refused_volume_takes_no_place(void **state)
+TEST(a_refused_volume_takes_no_place)
 {
     const uint32_t five = ST_IO_FILES_DEFAULT / 5;
     struct st_volume_opts opts;
@@ -496,7 +485,6 @@ static void a_refused_volume_takes_no_place(void **state)
     uint32_t volume;
     strata_status st;
 
-    (void)state;
     files_open(&files[0], "five", 5, BLOCK);
     files_open(&files[1], "six", 6, BLOCK);
     opts = opts_of(&files[0]);
@@ -533,11 +521,10 @@ static strata_status live(struct st_mover *mover, struct files *files)
     return STRATA_OK;
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     const bool in_memory = mount("strata-test", scratch_dir, "tmpfs", 0, "size=8m") == 0; /* where a sync is quick */
 
-    (void)state;
     kept_log_begin(ST_LOG_DEBUG);
     for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); m++) {
         struct fault_walk walk = {.result = -EIO};
@@ -572,19 +559,4 @@ static int create(void **state)
     return scratch_create(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spaces_follow_each_other),
-        cmocka_unit_test(volumes_keep_their_bytes_apart),
-        cmocka_unit_test(volumes_come_and_go_while_transfers_run),
-        cmocka_unit_test(a_read_only_volume_is_not_written),
-        cmocka_unit_test(every_file_is_synced),
-        cmocka_unit_test(a_failed_sync_is_not_repeated),
-        cmocka_unit_test(numbers_are_bounded_and_kept),
-        cmocka_unit_test(a_refused_volume_takes_no_place),
-        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests_name("volumes", tests, create, scratch_remove);
-}
+TEST_GROUP(create, scratch_remove);
