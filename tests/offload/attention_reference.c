@@ -1,13 +1,10 @@
 /* tests/offload/attention_reference.c - see attention_reference.h. */
+#include "tests/common/test.h"
 #include "tests/offload/attention_reference.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 uint64_t ar_key_column(const struct st_attention *at)
 {

@@ -1,4 +1,5 @@
 /* tests/offload/comm_fixture.c - see comm_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include "core/system/clock.h"
@@ -10,15 +11,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static bool is_free(uint16_t port)
 {

@@ -1,4 +1,5 @@
 /* tests/offload/commit_fixture.c - see commit_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/offload/commit_fixture.h"
 
 #include "core/system/tree.h"
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ELEMS (5 * (uint64_t)ST_TILE_ELEMS + 4480)
 #define CHUNK (2 * (uint64_t)ST_TILE_ELEMS)

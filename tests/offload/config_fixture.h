@@ -3,13 +3,10 @@
 #define TESTS_CORE_CONFIG_FIXTURE_H
 
 #include "offload/config/config.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static inline strata_status config_load(struct st_config *config, struct st_config_source **source, const char *text,
                                         const char *override)

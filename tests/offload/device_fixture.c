@@ -1,13 +1,10 @@
 /* tests/offload/device_fixture.c - see device_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 #include "tests/offload/device_mirror.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 strata_status df_open_timed(struct st_device **out, struct st_op_times *times, const struct st_device_ops *ops,
                             const struct st_device_opts *opts)

@@ -1,12 +1,9 @@
 /* tests/offload/device_values.c - see device_values.h. */
+#include "tests/common/test.h"
 #include "tests/offload/device_values.h"
 #include "kernels/isa/scalar.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 uint64_t df_bits(uint64_t seed, uint64_t index)
 {

@@ -2,14 +2,10 @@
 #include "tests/offload/optim_fixture.h"
 #include "offload/optim/lr_schedule.h"
 #include "offload/optim/optimizer.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 const size_t sizes[TENSORS] = {4097, 0, 1, 65536, 100003, 39168};
 const strata_dtype grad_dtypes[GRAD_DTYPES] = {STRATA_F32, STRATA_BF16, STRATA_F16};

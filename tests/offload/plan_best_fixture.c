@@ -1,18 +1,14 @@
 /* plan_best_fixture.c - see plan_best_fixture.h. */
 #include "plan_best_fixture.h"
+#include "tests/common/test.h"
 
 #include "offload/machine/machine.h"
 #include "offload/plan/plan_choose_internal.h"
 #include "offload/simulate/simulate.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MI (1ull << 20)
 

@@ -1,15 +1,11 @@
 /* plan_fixture.c - see plan_fixture.h. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 uint64_t plan_draw(struct plan_draws *draws, uint64_t below)
 {

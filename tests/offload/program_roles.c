@@ -1,14 +1,10 @@
 /* program_roles.c - see program_roles.h. */
 #include "program_roles.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TEXT 4096 /* of an op's accesses */
 

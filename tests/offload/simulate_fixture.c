@@ -1,11 +1,6 @@
 /* tests/offload/simulate_fixture.c - see simulate_fixture.h. */
 #include "simulate_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/common/test.h"
 
 struct st_simulation simulate(const struct st_program *program, const struct st_machine *machine)
 {

@@ -4,15 +4,9 @@
 #include "offload/simulate/cost.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define BLOCKS 3u
 #define MICROS 2u
@@ -87,13 +81,12 @@ static const struct {
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 
 /* Nothing but compute takes time: a program that never waits reaches its bound. */
-static void compute_is_counted_by_block_and_head(void **state)
+TEST(compute_is_counted_by_block_and_head)
 {
     struct st_workload w;
     struct st_plan *plan;
     struct flops f;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
     f = flops_of(&w);
@@ -120,14 +113,13 @@ static void compute_is_counted_by_block_and_head(void **state)
 }
 
 /* Kernels that reach half of a matmul's rate cost nothing where a link takes longer in every window. */
-static void a_slower_block_does_not_move_the_link(void **state)
+TEST(a_slower_block_does_not_move_the_link)
 {
     struct st_machine rates = {.rates.matmul_flops = 1e18, .rates.upload = 1e3, .rates.download = 1e3, .rates.update = 1e18};
     struct st_workload w;
     struct st_plan *plan;
     struct st_bounds before, after;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_HOST, ST_ACT_RECOMPUTED);
     st_bounds_make(&before, &plan->program, &rates);
@@ -143,14 +135,13 @@ static void a_slower_block_does_not_move_the_link(void **state)
 }
 
 /* A block that is measured stands for nothing where no matmul is: the hardware bound needs its rate. */
-static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
+TEST(without_a_matmul_s_rate_there_are_no_bounds)
 {
     const struct st_machine rates = {.rates.block_flops = 1e9, .rates.head_flops = 1e9};
     struct st_workload w;
     struct st_plan *plan;
     struct st_bounds bounds;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
     st_bounds_make(&bounds, &plan->program, &rates);
@@ -161,7 +152,7 @@ static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
 }
 
 /* One call each, slices in equal parts. */
-static void a_call_costs_its_flops(void **state)
+TEST(a_call_costs_its_flops)
 {
     const struct st_workload w = {.head_count = 4,
                                   .block_forward_flops = 100,
@@ -170,7 +161,6 @@ static void a_call_costs_its_flops(void **state)
                                   .head_backward_flops = 120};
     struct st_machine m = {.rates.matmul_flops = 10, .rates.block_flops = 5, .rates.head_flops = 2};
 
-    (void)state;
     assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_FORWARD, false), 20);
     assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_BACKWARD, true), 60);
     assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 5);
@@ -183,7 +173,7 @@ static void a_call_costs_its_flops(void **state)
 }
 
 /* What the host looks up and adds back for all micro-batches, whatever the number of slices that share it. */
-static void a_lookup_costs_its_rows(void **state)
+TEST(a_lookup_costs_its_rows)
 {
     struct st_machine m = wide_machine();
     struct st_workload w;
@@ -191,7 +181,6 @@ static void a_lookup_costs_its_rows(void **state)
     double gathered = 0;
     uint32_t gathers = 0;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     m.capacity.bytes[STRATA_TIER_DEVICE] = 0;
     plan = make_plan_on(&w, &m, STRATA_TIER_HOST, ST_ACT_RECOMPUTED);
@@ -214,7 +203,7 @@ static void a_lookup_costs_its_rows(void **state)
 /* What a device with everything in its memory does beside its products, in bytes by hand, at a byte a second: 26 bytes an update
  * (weight, low half and moments both ways, the gradient once), 6 a gradient, 4 a zeroed sum, which is what products do not
  * write.  Updates and products share the device: a step takes the sum. */
-static void a_devices_own_passes_cost_their_bytes(void **state)
+TEST(a_devices_own_passes_cost_their_bytes)
 {
     struct st_machine m = wide_machine();
     struct st_workload w;
@@ -223,7 +212,6 @@ static void a_devices_own_passes_cost_their_bytes(void **state)
     struct st_simulation sim;
     double elems = 0, written = 0, act;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t p = w.block_first; p < w.norm_page; p++)
         written += (double)(w.pages[p].written_elems = w.pages[p].groups[0].elems);
@@ -254,7 +242,7 @@ static void a_devices_own_passes_cost_their_bytes(void **state)
 }
 
 /* A leaf for each micro-batch: all their sums are zeroed, and all but one are read, added to what is read, too, and written. */
-static void adding_leaves_costs_three_passes(void **state)
+TEST(adding_leaves_costs_three_passes)
 {
     const struct st_policy policy = {.activation_tier = STRATA_TIER_DEVICE, .update = ST_UPDATE_GATED, .leaves = MICROS};
     struct st_machine m = wide_machine();
@@ -263,7 +251,6 @@ static void adding_leaves_costs_three_passes(void **state)
     struct st_plan *plan;
     double elems = 0;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = plan_try(&w, &m, &policy, "leaves");
     for (uint32_t p = 0; p < w.page_count; p++)
@@ -284,7 +271,7 @@ static void adding_leaves_costs_three_passes(void **state)
 }
 
 /* The host's update checks and renews the sums of what it changes, where that lies on the drive: state, weights, or both. */
-static void updates_hash_what_lies_on_the_drive(void **state)
+TEST(updates_hash_what_lies_on_the_drive)
 {
     static const struct {
         strata_tier weights, state;
@@ -296,7 +283,6 @@ static void updates_hash_what_lies_on_the_drive(void **state)
     struct st_machine m = wide_machine();
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     m.rates.checksum = 1;
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -317,7 +303,7 @@ static void updates_hash_what_lies_on_the_drive(void **state)
 }
 
 /* A disk does both at once at half its mixed rate each, while there is work for both, or one after the other. */
-static void a_disk_takes_the_shorter_way(void **state)
+TEST(a_disk_takes_the_shorter_way)
 {
     static const struct {
         double read, write, mixed, both; /* both: bytes per second of each direction while both run; 0: one after the other */
@@ -331,7 +317,6 @@ static void a_disk_takes_the_shorter_way(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = plan_try(&w, &wide, &policy, "disk");
     moved = st_program_traffic(&plan->program, ST_PHASE_BODY);
@@ -356,7 +341,7 @@ static void a_disk_takes_the_shorter_way(void **state)
 
 /* What is read ahead for the next step's updates is read beside backward, though all of it stands before backward's first op: so
  * a drive that reads all the time is all that a step waits for. */
-static void state_read_ahead_passes_beside_backward(void **state)
+TEST(state_read_ahead_passes_beside_backward)
 {
     const struct st_machine wide = wide_machine();
     const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
@@ -373,7 +358,6 @@ static void state_read_ahead_passes_beside_backward(void **state)
     struct st_traffic moved;
     uint32_t ahead = 0;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = plan_try(&w, &wide, &policy, "ahead");
     for (uint32_t i = 0; i < st_program_backward(&plan->program); i++)
@@ -394,12 +378,11 @@ static void state_read_ahead_passes_beside_backward(void **state)
 
 /* Bytes to and from NVMe pass through slots of the device, too: what both hold passes beside the next window.  So no rate of the
  * drive makes a step shorter than its bound. */
-static void slots_of_both_tiers_hold_over(void **state)
+TEST(slots_of_both_tiers_hold_over)
 {
     static const double parts[] = {0.25, 0.5, 0.75, 1, 1.5, 2};
     const struct st_machine wide = wide_machine();
 
-    (void)state;
     for (uint32_t i = 0; i < 48; i++) {
         const struct st_policy policy = {.param_tier = i % 2 == 0 ? STRATA_TIER_HOST : STRATA_TIER_NVME,
                                          .optimizer_tier = i / 2 % 2 == 0 ? STRATA_TIER_HOST : STRATA_TIER_NVME,
@@ -437,23 +420,4 @@ static void slots_of_both_tiers_hold_over(void **state)
         st_plan_destroy(plan);
         st_workload_fini(&w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compute_is_counted_by_block_and_head),
-        cmocka_unit_test(a_slower_block_does_not_move_the_link),
-        cmocka_unit_test(without_a_matmul_s_rate_there_are_no_bounds),
-        cmocka_unit_test(a_call_costs_its_flops),
-        cmocka_unit_test(a_lookup_costs_its_rows),
-        cmocka_unit_test(adding_leaves_costs_three_passes),
-        cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
-        cmocka_unit_test(updates_hash_what_lies_on_the_drive),
-        cmocka_unit_test(a_disk_takes_the_shorter_way),
-        cmocka_unit_test(slots_of_both_tiers_hold_over),
-        cmocka_unit_test(state_read_ahead_passes_beside_backward),
-    };
-
-    return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
 }

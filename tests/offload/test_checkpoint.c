@@ -5,6 +5,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include <errno.h>
@@ -15,13 +16,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ELEMS (37 * UINT64_C(65536) + 4480) /* three pieces of a transfer, and the last tile is a part */
 #define CHUNK (20 * UINT64_C(65536))
@@ -65,11 +59,10 @@ static struct st_checkpoint *opened(const char *name)
     return ck;
 }
 
-static void a_whole_one_opens(void **state)
+TEST_SETUP(a_whole_one_opens, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck;
 
-    (void)state;
     make(step_1);
     ck = opened(step_1);
     assert_int_equal(ck->manifest.step, 100);
@@ -78,13 +71,12 @@ static void a_whole_one_opens(void **state)
 }
 
 /* Whoever writes to files that have lost their name finds them locked while they are read. */
-static void files_are_locked_while_they_are_open(void **state)
+TEST_SETUP(files_are_locked_while_they_are_open, scratch_begin, scratch_end)
 {
     struct st_checkpoint_volume set;
     struct st_checkpoint *ck;
     int fd;
 
-    (void)state;
     make(step_1);
     ck = opened(step_1);
     fd = open(scratch_path("save/step-00000001/set.1"), O_RDONLY | O_CLOEXEC);
@@ -97,12 +89,11 @@ static void files_are_locked_while_they_are_open(void **state)
 }
 
 /* A live run removes its oldest: who reads that is told so, and not that it is damaged. */
-static void one_that_goes_meanwhile_is_not_damaged(void **state)
+TEST_SETUP(one_that_goes_meanwhile_is_not_damaged, scratch_begin, scratch_end)
 {
     struct st_checkpoint_volume set;
     struct st_checkpoint *ck;
 
-    (void)state;
     make(step_1);
     ck = opened(step_1);
     assert_int_equal(unlink(scratch_path("save/step-00000001/set.0")), 0);
@@ -116,12 +107,11 @@ static void one_that_goes_meanwhile_is_not_damaged(void **state)
 }
 
 /* A live run that replaces what has the names of its own: what another one has there is not read as this one's. */
-static void one_that_is_replaced_meanwhile_is_not_damaged(void **state)
+TEST_SETUP(one_that_is_replaced_meanwhile_is_not_damaged, scratch_begin, scratch_end)
 {
     struct st_checkpoint_volume set;
     struct st_checkpoint *ck;
 
-    (void)state;
     make(step_1);
     ck = opened(step_1);
     snprintf(ck->manifest.model_files, sizeof(ck->manifest.model_files), "of files in model/");
@@ -137,14 +127,13 @@ static void one_that_is_replaced_meanwhile_is_not_damaged(void **state)
     st_checkpoint_close(ck);
 }
 
-static void what_is_missing_or_cut_is_named(void **state)
+TEST_SETUP(what_is_missing_or_cut_is_named, scratch_begin, scratch_end)
 {
     static const char *const files[] = {"manifest.json", "extents.bin", "set.0", "set.1", "base.0"};
     struct st_checkpoint *ck;
     char path[64];
     struct stat info;
 
-    (void)state;
     make(step_1);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s", step_1, files[i]);
@@ -189,7 +178,7 @@ static void digest_of(char digest[ST_DIGEST_TEXT], const char *a, const char *a_
 }
 
 /* The digest of a model's small files has their names, sizes and bytes, in one order. */
-static void each_small_file_counts(void **state)
+TEST_SETUP(each_small_file_counts, scratch_begin, scratch_end)
 {
     static const char *const others[][4] = {{"a.json", "xy", "c.json", "zzz"}, /* another name */
                                             {"b.json", "xy", "a.json", "zzz"}, /* the two contents, the other way round */
@@ -199,7 +188,6 @@ static void each_small_file_counts(void **state)
                                             {"a.json", "", "xyb.json", "zzz"}}; /* one's end as the next one's name */
     char want[ST_DIGEST_TEXT], got[ST_DIGEST_TEXT];
 
-    (void)state;
     digest_of(want, "a.json", "xy", "b.json", "zzz");
     digest_of(got, "b.json", "zzz", "a.json", "xy"); /* made in another order */
     assert_string_equal(got, want);
@@ -210,12 +198,11 @@ static void each_small_file_counts(void **state)
 }
 
 /* One that is read in parts, the last of them short or whole: each of its bytes counts, and none behind its end. */
-static void a_large_small_file_counts_whole(void **state)
+TEST_SETUP(a_large_small_file_counts_whole, scratch_begin, scratch_end)
 {
     static const size_t sizes[] = {65535, 65536, 65537, 131072, 200000};
     char *text = malloc(200001), want[ST_DIGEST_TEXT], got[ST_DIGEST_TEXT];
 
-    (void)state;
     assert_non_null(text);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         memset(text, 'x', sizes[i]);
@@ -233,14 +220,13 @@ static void a_large_small_file_counts_whole(void **state)
 }
 
 /* Rows that are possible by themselves, but not for this model. */
-static void rows_must_be_those_of_the_model(void **state)
+TEST(rows_must_be_those_of_the_model)
 {
     struct st_manifest m = fixture_manifest_of(ELEMS);
     struct st_extents e = fixture_extents_of(&m, CHUNK);
     const struct st_extents whole = e;
     const uint64_t second = e.rows[1].offset;
 
-    (void)state;
     m.space_bytes[ST_SPACE_SET] = UINT64_C(1) << 40;
     assert_ok(st_checkpoint_check(&m, &e, "e"));
     e.row_count--;
@@ -294,12 +280,11 @@ static void skip_seen(void *ctx, const char *path, const char *sentence)
     snprintf(s->last, sizeof(s->last), "%s: %s", path, sentence);
 }
 
-static void the_newest_that_opens_is_taken(void **state)
+TEST_SETUP(the_newest_that_opens_is_taken, scratch_begin, scratch_end)
 {
     struct skips skips = {0};
     struct st_checkpoint *ck;
 
-    (void)state;
     assert_refused(st_checkpoint_newest(&ck, scratch_path("save"), NULL, NULL), STRATA_E_INPUT, "save");
     make(step_1);
     make(step_2);
@@ -327,12 +312,11 @@ static void the_newest_that_opens_is_taken(void **state)
 }
 
 /* A removal takes the whole directory away: one that is there without its manifest is damaged, and said so. */
-static void one_without_its_manifest_is_told_of(void **state)
+TEST_SETUP(one_without_its_manifest_is_told_of, scratch_begin, scratch_end)
 {
     struct skips skips = {0};
     struct st_checkpoint *ck;
 
-    (void)state;
     make(step_1);
     make(step_2);
     assert_int_equal(unlink(scratch_path("save/step-00000002/manifest.json")), 0);
@@ -353,12 +337,11 @@ static void skip_seen_while_the_other_goes(void *ctx, const char *path, const ch
 }
 
 /* Where one goes meanwhile the directory is looked at once more; a damaged one is told of once. */
-static void a_second_look_tells_nothing_twice(void **state)
+TEST_SETUP(a_second_look_tells_nothing_twice, scratch_begin, scratch_end)
 {
     struct skips skips = {0};
     struct st_checkpoint *ck;
 
-    (void)state;
     make(step_1);
     make(step_2);
     flip("save/step-00000002/manifest.json", 40);
@@ -368,13 +351,12 @@ static void a_second_look_tells_nothing_twice(void **state)
     assert_non_null(strstr(skips.last, "step-00000002"));
 }
 
-static void rows_are_found(void **state)
+TEST_SETUP(rows_are_found, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck;
     const struct st_extent_row *rows;
     uint64_t count = 0;
 
-    (void)state;
     make(step_1);
     ck = opened(step_1);
     rows = ck->extents.rows;
@@ -441,11 +423,10 @@ static strata_status read_all(struct st_reader *r, struct seen *s, bool tell)
     return st_reader_read(r, spans, count, &sink);
 }
 
-static void every_byte_is_read(void **state)
+TEST_SETUP(every_byte_is_read, scratch_begin, scratch_end)
 {
     static const char *const methods[] = {"auto", "threads"};
 
-    (void)state;
     make(step_1);
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         struct seen s = {.ck = opened(step_1)};
@@ -463,12 +444,11 @@ static void every_byte_is_read(void **state)
     }
 }
 
-static void parts_of_a_plane_are_read(void **state)
+TEST_SETUP(parts_of_a_plane_are_read, scratch_begin, scratch_end)
 {
     struct seen s;
     struct st_reader *r;
 
-    (void)state;
     make(step_1);
     s = (struct seen){.ck = opened(step_1)};
     assert_ok(st_reader_open(&r, s.ck, NULL));
@@ -487,12 +467,11 @@ static void parts_of_a_plane_are_read(void **state)
 }
 
 /* One flip per tile and plane: each is found, alone, and named by its place. */
-static void every_damaged_tile_is_found(void **state)
+TEST_SETUP(every_damaged_tile_is_found, scratch_begin, scratch_end)
 {
     struct seen s;
     struct st_reader *r;
 
-    (void)state;
     make(step_1);
     s = (struct seen){.ck = opened(step_1)};
     assert_ok(st_reader_open(&r, s.ck, NULL));
@@ -549,39 +528,14 @@ static strata_status open_and_read(void)
     return st;
 }
 
-static void every_failure_has_a_sentence(void **state)
+TEST_SETUP(every_failure_has_a_sentence, scratch_begin, scratch_end)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     make(step_1);
     while (fault_walk_next(&walk)) {
         fault_walk_end(&walk, open_and_read());
         walk.after += walk.after / 4; /* the reads are alike */
     }
     assert_true(walk.failed >= 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_whole_one_opens, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(files_are_locked_while_they_are_open, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_that_goes_meanwhile_is_not_damaged, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_that_is_replaced_meanwhile_is_not_damaged, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_large_small_file_counts_whole, scratch_begin, scratch_end),
-        cmocka_unit_test(rows_must_be_those_of_the_model),
-        cmocka_unit_test_setup_teardown(the_newest_that_opens_is_taken, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_without_its_manifest_is_told_of, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_second_look_tells_nothing_twice, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(rows_are_found, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_byte_is_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(parts_of_a_plane_are_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_damaged_tile_is_found, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_failure_has_a_sentence, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

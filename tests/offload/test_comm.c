@@ -3,17 +3,13 @@
 #include "core/base/fault.h"
 #include "core/system/clock.h"
 #include "offload/comm/comm.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROUNDS  20u
 #define HANG_NS UINT64_C(50000000) /* a deadline that is meant to pass */
@@ -140,9 +136,8 @@ static strata_status exchange_rounds(struct st_comm *comm, struct cf_world *worl
     return st;
 }
 
-static void bytes_arrive_however_they_are_cut(void **state)
+TEST(bytes_arrive_however_they_are_cut)
 {
-    (void)state;
     in_every_world(exchange_rounds, NULL, 0, cf_assert_ok);
 }
 
@@ -169,12 +164,11 @@ static strata_status gather_rounds(struct st_comm *comm, struct cf_world *world)
     return STRATA_OK;
 }
 
-static void all_get_everybodys_numbers(void **state)
+TEST(all_get_everybodys_numbers)
 {
     const uint64_t mine = 7;
     uint64_t all = 0;
 
-    (void)state;
     in_every_world(gather_rounds, NULL, 0, cf_assert_ok);
     assert_int_equal(st_comm_gather(NULL, &mine, sizeof(mine), &all, "alone"), STRATA_OK);
     assert_int_equal(all, 7);
@@ -208,13 +202,12 @@ static strata_status exchange_at_pace(struct st_comm *comm, struct cf_world *wor
 }
 
 /* One after the other, too: what a rank overslept is not more than made up for. */
-static void paced_exchanges_are_never_faster_than_their_links(void **state)
+TEST(paced_exchanges_are_never_faster_than_their_links)
 {
     const struct st_comm_pace pace = {.rate = PACED_RATE, .latency = PACED_WAIT_S};
     struct cf_world world = {.kind = "paced", .ranks = 2, .body = exchange_at_pace};
     struct st_comm *comm[CF_RANKS_MAX];
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
     for (uint32_t r = 0; r < 2; r++)
         assert_int_equal(st_comm_paced_open(&comm[r], comm[r], &pace), STRATA_OK);
@@ -241,13 +234,12 @@ static strata_status receive_at_pace(struct st_comm *comm, struct cf_world *worl
     return st;
 }
 
-static void a_pace_is_of_what_is_received(void **state)
+TEST(a_pace_is_of_what_is_received)
 {
     const struct st_comm_pace pace = {.rate = PACED_RATE};
     struct cf_world world = {.kind = "paced", .ranks = 2, .body = receive_at_pace};
     struct st_comm *comm[CF_RANKS_MAX];
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
     for (uint32_t r = 0; r < 2; r++)
         assert_int_equal(st_comm_paced_open(&comm[r], comm[r], &pace), STRATA_OK);
@@ -255,12 +247,11 @@ static void a_pace_is_of_what_is_received(void **state)
     cf_assert_ok(&world);
 }
 
-static void a_pace_needs_memory(void **state)
+TEST(a_pace_needs_memory)
 {
     const struct st_comm_pace pace = {.rate = PACED_RATE};
     struct st_comm *comm[2], *paced;
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "comm.paced", .count = 1, .result = -ENOMEM});
     assert_int_equal(st_comm_paced_open(&paced, comm[0], &pace), STRATA_E_NOMEM);
@@ -311,9 +302,8 @@ static void check_fact(int odd, strata_status want, const char *part, const char
         }
 }
 
-static void what_differs_is_named_with_both_values(void **state)
+TEST(what_differs_is_named_with_both_values)
 {
-    (void)state;
     in_every_world(agree, NULL, 0, cf_assert_ok);
     check_fact(0, STRATA_E_CONFIG, "version differs among the ranks: rank 0 has 0.1.0, rank ", " has 0.2.0");
     check_fact(1, STRATA_E_CONFIG, "zero_optimization.stage differs among the ranks: rank 0 has 3, rank ", " has 2");
@@ -335,11 +325,10 @@ static strata_status agree_on_text(struct st_comm *comm, struct cf_world *world)
 }
 
 /* However long the values are, what is said of them is not the same. */
-static void long_values_are_told_apart(void **state)
+TEST(long_values_are_told_apart)
 {
     static const size_t lengths[] = {1, 79, 80, 81, 99, 100, 101, 102, 191, 192, 193, 400};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         size_t length = lengths[i];
         struct cf_world world = {.kind = "threads", .ranks = 2, .body = agree_on_text, .ctx = &length};
@@ -384,9 +373,8 @@ static void check_sizes(const struct cf_world *world)
     }
 }
 
-static void other_sizes_are_an_error_not_a_hang(void **state)
+TEST(other_sizes_are_an_error_not_a_hang)
 {
-    (void)state;
     in_every_world(disagree, NULL, 0, check_sizes);
 }
 
@@ -397,9 +385,8 @@ static void check_elsewhere(const struct cf_world *world)
     cf_assert_failed(world, 0, "is at gather_grad of page 7");
 }
 
-static void another_call_is_an_error_not_a_hang(void **state)
+TEST(another_call_is_an_error_not_a_hang)
 {
-    (void)state;
     in_every_world(disagree, "gather_grad of page 7", 0, check_elsewhere);
 }
 
@@ -416,11 +403,10 @@ static strata_status disagree_silently(struct st_comm *comm, struct cf_world *wo
     return st != STRATA_OK ? st : st_comm_barrier(comm, "what comes next");
 }
 
-static void a_call_without_bytes_is_an_error_not_a_hang(void **state)
+TEST(a_call_without_bytes_is_an_error_not_a_hang)
 {
     static const bool rows[][2] = {{true, false}, {false, true}, {false, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         in_every_world(disagree_silently, (void *)(uintptr_t)rows[i], 0, check_elsewhere);
 }
@@ -444,9 +430,8 @@ static void check_left(const struct cf_world *world)
             cf_assert_failed(world, r, "rank 1 is gone (during gather_weight of page 7)");
 }
 
-static void a_rank_that_is_gone_is_named(void **state)
+TEST(a_rank_that_is_gone_is_named)
 {
-    (void)state;
     in_every_world(leave, NULL, 0, check_left);
 }
 
@@ -471,9 +456,8 @@ static void check_given_up(const struct cf_world *world)
         cf_assert_failed(world, r, "): write of swap: no space left on device");
 }
 
-static void a_reason_reaches_all_ranks(void **state)
+TEST(a_reason_reaches_all_ranks)
 {
-    (void)state;
     in_every_world(give_up, NULL, 0, check_given_up);
 }
 
@@ -502,12 +486,11 @@ static void check_given_up_as(const struct cf_world *world)
 
 /* What every rank would have found is the same status on all, whichever found it first; a rank's own failure is E_IO on others.
  */
-static void a_verdict_is_the_same_on_all_ranks(void **state)
+TEST(a_verdict_is_the_same_on_all_ranks)
 {
     static strata_status given[] = {STRATA_E_INVAL,    STRATA_E_CONFIG, STRATA_E_INPUT,
                                     STRATA_E_NUMERICS, STRATA_E_NOFIT,  STRATA_E_CANCELLED};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
         in_every_world(give_up_as, &given[i], 0, check_given_up_as);
 }
@@ -535,9 +518,8 @@ static void check_hung(const struct cf_world *world)
     assert_true(named > 0);
 }
 
-static void silence_ends_at_the_deadline(void **state)
+TEST(silence_ends_at_the_deadline)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
         for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
             pthread_barrier_t barrier;
@@ -548,26 +530,4 @@ static void silence_ends_at_the_deadline(void **state)
             pthread_barrier_destroy(&barrier);
             check_hung(&world);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_arrive_however_they_are_cut),
-        cmocka_unit_test(all_get_everybodys_numbers),
-        cmocka_unit_test(paced_exchanges_are_never_faster_than_their_links),
-        cmocka_unit_test(a_pace_is_of_what_is_received),
-        cmocka_unit_test(a_pace_needs_memory),
-        cmocka_unit_test(other_sizes_are_an_error_not_a_hang),
-        cmocka_unit_test(another_call_is_an_error_not_a_hang),
-        cmocka_unit_test(a_call_without_bytes_is_an_error_not_a_hang),
-        cmocka_unit_test(a_rank_that_is_gone_is_named),
-        cmocka_unit_test(a_reason_reaches_all_ranks),
-        cmocka_unit_test(a_verdict_is_the_same_on_all_ranks),
-        cmocka_unit_test(what_differs_is_named_with_both_values),
-        cmocka_unit_test(long_values_are_told_apart),
-        cmocka_unit_test(silence_ends_at_the_deadline),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

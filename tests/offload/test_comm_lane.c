@@ -3,16 +3,12 @@
 #include "offload/comm/comm_lane.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define JOBS 200u
 
@@ -105,12 +101,11 @@ static void assert_passed(const struct lanes *lanes, uint32_t rank, uint32_t fir
     }
 }
 
-static void jobs_are_done_in_order(void **state)
+TEST(jobs_are_done_in_order)
 {
     static struct lanes lanes;
     struct cf_world world = {.kind = "threads", .ranks = 2, .body = run_lane, .ctx = &lanes};
 
-    (void)state;
     for (int chained = 0; chained < 2; chained++) {
         memset(&lanes, 0, sizeof(lanes));
         lanes.chained = chained;
@@ -122,12 +117,11 @@ static void jobs_are_done_in_order(void **state)
 }
 
 /* Whatever was submitted ends, once each, also when the other rank is gone. */
-static void all_jobs_end_when_a_rank_is_gone(void **state)
+TEST(all_jobs_end_when_a_rank_is_gone)
 {
     static struct lanes lanes;
     struct cf_world world = {.kind = "threads", .ranks = 2, .body = run_lane, .ctx = &lanes};
 
-    (void)state;
     memset(&lanes, 0, sizeof(lanes));
     lanes.one_sided = true;
     cf_run(&world);
@@ -140,13 +134,12 @@ static void all_jobs_end_when_a_rank_is_gone(void **state)
     }
 }
 
-static void closing_after_an_abort_waits_for_no_rank(void **state)
+TEST(closing_after_an_abort_waits_for_no_rank)
 {
     static struct lanes lanes;
     struct cf_world world = {.kind = "threads", .ranks = 2, .body = run_lane, .ctx = &lanes};
     pthread_barrier_t barrier;
 
-    (void)state;
     memset(&lanes, 0, sizeof(lanes));
     pthread_barrier_init(&barrier, NULL, 2);
     lanes.given_up = &barrier;
@@ -162,12 +155,11 @@ static void closing_after_an_abort_waits_for_no_rank(void **state)
     }
 }
 
-static void a_thread_that_is_refused_is_said(void **state)
+TEST(a_thread_that_is_refused_is_said)
 {
     struct fault_walk walk = {.result = -EAGAIN};
     struct st_comm *comm[2];
 
-    (void)state;
     assert_ok(st_comm_threads_open(comm, 2, 0));
     while (fault_walk_next(&walk)) {
         struct st_comm_lane *lane = NULL;
@@ -178,16 +170,4 @@ static void a_thread_that_is_refused_is_said(void **state)
     assert_int_equal(walk.failed, 1);
     st_comm_close(comm[0]);
     st_comm_close(comm[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_are_done_in_order),
-        cmocka_unit_test(all_jobs_end_when_a_rank_is_gone),
-        cmocka_unit_test(closing_after_an_abort_waits_for_no_rank),
-        cmocka_unit_test(a_thread_that_is_refused_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

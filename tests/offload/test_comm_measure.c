@@ -3,19 +3,14 @@
 #include "offload/comm/comm_internal.h"
 #include "offload/comm/comm_measure.h"
 #include "tests/common/assert_status.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct nodes {
     const uint16_t *of;
@@ -43,7 +38,7 @@ static void measure_world(const char *kind, struct nodes *n)
             assert_int_equal(n->links[0].pair[a][b] > 0, a < b);
 }
 
-static void pairs_and_nodes_are_measured(void **state)
+TEST(pairs_and_nodes_are_measured)
 {
     static const struct {
         const char *kind;
@@ -51,7 +46,6 @@ static void pairs_and_nodes_are_measured(void **state)
         uint32_t here;
     } rows[] = {{"threads", {0, 0, 0}, 3}, {"shared", {0, 0, 2}, 2}, {"tcp", {0, 1, 2}, 1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct nodes n = {.of = rows[i].of};
         const struct st_links *l = &n.links[0];
@@ -109,14 +103,13 @@ static void assert_near(double got, double want)
 }
 
 /* The network of a node is that of all its ranks; links between ranks of a node are a rank's own. */
-static void rates_are_of_a_rank_inside_and_of_a_node_between(void **state)
+TEST(rates_are_of_a_rank_inside_and_of_a_node_between)
 {
     static const struct st_comm_ops ops = {.name = "model", .exchange = model_exchange};
     const struct st_world world = {.ranks = 4, .local_ranks = 2};
     struct st_comm comm = {0};
     struct st_links l;
 
-    (void)state;
     assert_ok(st_comm_init(&comm, &ops, &world, 0));
     modelled = true;
     assert_ok(st_comm_measure(&l, &comm, two_nodes));
@@ -129,14 +122,4 @@ static void rates_are_of_a_rank_inside_and_of_a_node_between(void **state)
     assert_near(l.pair[0][1], INSIDE_RATE);
     assert_near(l.pair[0][2], BETWEEN_RATE);
     st_comm_fini(&comm);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_and_nodes_are_measured),
-        cmocka_unit_test(rates_are_of_a_rank_inside_and_of_a_node_between),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,20 +5,16 @@
 #include "offload/comm/comm_tcp_internal.h"
 #include "strata/strata.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RANKS      3u
 #define OTHER_PORT ((uint16_t)(cf_port() + 10000)) /* of which no connection is still ending */
@@ -101,12 +97,11 @@ static void assert_member(const struct member *member, strata_status want, const
 
 /* --- meeting --- */
 
-static void ranks_meet_by_ipv6_and_by_name(void **state)
+TEST(ranks_meet_by_ipv6_and_by_name)
 {
     static const char *const addresses[] = {"::1", "localhost"};
     struct member members[RANKS];
 
-    (void)state;
     for (size_t a = 0; a < 2; a++) {
         const int fd = socket(AF_INET6, SOCK_STREAM, 0);
 
@@ -133,12 +128,11 @@ static int hold(uint32_t index)
     return fd;
 }
 
-static void ports_that_are_taken_are_passed_by(void **state)
+TEST(ports_that_are_taken_are_passed_by)
 {
     struct member members[RANKS];
     int held[ST_MEET_PORTS];
 
-    (void)state;
     for (uint32_t i = 0; i + 1 < ST_MEET_PORTS; i++)
         held[i] = hold(i);
     prepare(members, RANKS);
@@ -158,12 +152,11 @@ static void ports_that_are_taken_are_passed_by(void **state)
 }
 
 /* Another program has the first port, takes whoever comes and says nothing. */
-static void a_port_without_answers_is_passed_by(void **state)
+TEST(a_port_without_answers_is_passed_by)
 {
     struct member members[RANKS];
     int mute;
 
-    (void)state;
     mute = st_socket_listen(st_meet_port(OTHER_PORT + 100, 0));
     assert_true(mute >= 0);
     prepare(members, RANKS);
@@ -174,9 +167,8 @@ static void a_port_without_answers_is_passed_by(void **state)
     close(mute);
 }
 
-static void the_last_ports_are_no_ports_beyond(void **state)
+TEST(the_last_ports_are_no_ports_beyond)
 {
-    (void)state;
     assert_int_equal(st_meet_port(29500, 0), 29501);
     assert_int_equal(st_meet_port(29500, 7), 29508);
     assert_int_equal(st_meet_port(65527, 7), 65535);
@@ -184,13 +176,12 @@ static void the_last_ports_are_no_ports_beyond(void **state)
     assert_int_equal(st_meet_port(65535, 7), 65527);
 }
 
-static void strangers_are_turned_away(void **state)
+TEST(strangers_are_turned_away)
 {
     struct member members[RANKS];
     uint8_t hello[ST_HELLO_BYTES], byte;
     int mute, half, wrong, other;
 
-    (void)state;
     prepare(members, RANKS);
     start(&members[0]);
     mute = cf_knock("", 0);
@@ -213,12 +204,11 @@ static void strangers_are_turned_away(void **state)
 }
 
 /* All are told, not only the two that do not fit. */
-static void contradictions_end_the_meeting(void **state)
+TEST(contradictions_end_the_meeting)
 {
     struct member members[RANKS];
     atomic_bool failed = false;
 
-    (void)state;
     prepare(members, RANKS);
     members[2].opts.world.ranks = 4;
     for (uint32_t r = 0; r < RANKS; r++)
@@ -229,12 +219,11 @@ static void contradictions_end_the_meeting(void **state)
     assert_true(members[1].status != STRATA_OK);
 }
 
-static void one_rank_cannot_come_twice(void **state)
+TEST(one_rank_cannot_come_twice)
 {
     struct member members[RANKS];
     atomic_bool failed = false;
 
-    (void)state;
     prepare(members, RANKS);
     members[2].opts.world.rank = 1;
     for (uint32_t r = 0; r < RANKS; r++)
@@ -245,11 +234,10 @@ static void one_rank_cannot_come_twice(void **state)
 
 /* Whoever starts two runs with one MASTER_PORT, or again while the first attempt's rank 0 waits still, is told at once; that one
  * goes on waiting, and its ranks come. */
-static void a_second_rank_0_is_turned_away(void **state)
+TEST(a_second_rank_0_is_turned_away)
 {
     struct member members[2], second[2];
 
-    (void)state;
     prepare(members, 2);
     prepare(second, 2);
     second[0].opts.deadline_ns = 5 * SECOND_NS;
@@ -266,11 +254,10 @@ static void a_second_rank_0_is_turned_away(void **state)
 }
 
 /* An address of a link names no link without its scope: nobody is there, as at any other where nobody answers. */
-static void an_address_that_cannot_be_connected_to_is_nobodys(void **state)
+TEST(an_address_that_cannot_be_connected_to_is_nobodys)
 {
     struct member members[2];
 
-    (void)state;
     prepare(members, 2);
     members[1].opts.address = "fe80::1";
     members[1].opts.deadline_ns = SECOND_NS / 10;
@@ -279,11 +266,10 @@ static void an_address_that_cannot_be_connected_to_is_nobodys(void **state)
     assert_member(&members[1], STRATA_E_IO, "rank 0 did not answer at fe80::1");
 }
 
-static void a_rank_that_does_not_come_is_named(void **state)
+TEST(a_rank_that_does_not_come_is_named)
 {
     struct member members[RANKS];
 
-    (void)state;
     prepare(members, RANKS);
     for (uint32_t r = 0; r < 2; r++) {
         members[r].opts.deadline_ns = SECOND_NS;
@@ -297,14 +283,13 @@ static void a_rank_that_does_not_come_is_named(void **state)
 }
 
 /* It had come, and the others would wait for one that still has to. */
-static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
+TEST(a_rank_that_goes_before_all_have_come_ends_the_meeting)
 {
     struct member members[RANKS];
     struct st_hello hello = {.rank = 2, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
     uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES], yes = 1;
     int fd;
 
-    (void)state;
     snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
     st_hello_put(bytes, &hello);
     prepare(members, RANKS);
@@ -319,7 +304,7 @@ static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
 }
 
 /* One has met the others and listens no longer: who connects to it says which rank, where, and why not. */
-static void a_rank_that_does_not_listen_is_named(void **state)
+TEST(a_rank_that_does_not_listen_is_named)
 {
     struct member members[RANKS];
     struct st_hello hello = {.rank = 1, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
@@ -327,7 +312,6 @@ static void a_rank_that_does_not_listen_is_named(void **state)
     atomic_bool failed = false;
     int fd;
 
-    (void)state;
     snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
     st_hello_put(bytes, &hello);
     prepare(members, RANKS);
@@ -347,13 +331,12 @@ static void a_rank_that_does_not_listen_is_named(void **state)
 }
 
 /* Until a rank has said that it waits, nobody counts on it: it may come as often as it likes. */
-static void a_rank_that_goes_before_it_waits_may_come_again(void **state)
+TEST(a_rank_that_goes_before_it_waits_may_come_again)
 {
     struct member members[RANKS];
     struct st_hello hello = {.rank = 2, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
     uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES];
 
-    (void)state;
     snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
     st_hello_put(bytes, &hello);
     prepare(members, RANKS);
@@ -373,14 +356,13 @@ static void a_rank_that_goes_before_it_waits_may_come_again(void **state)
     assert_members_ok(members, RANKS);
 }
 
-static void another_version_does_not_come_in(void **state)
+TEST(another_version_does_not_come_in)
 {
     struct st_hello hello = {.rank = 1, .ranks = 2, .key = st_meet_key(cf_port()), .port = 1, .version = "0.0.0-other"};
     uint8_t bytes[ST_HELLO_BYTES];
     struct member members[2];
     int fd;
 
-    (void)state;
     st_hello_put(bytes, &hello);
     prepare(members, 2);
     members[0].opts.deadline_ns = 20 * SECOND_NS;
@@ -391,11 +373,10 @@ static void another_version_does_not_come_in(void **state)
     close(fd);
 }
 
-static void nobody_at_the_address_is_said(void **state)
+TEST(nobody_at_the_address_is_said)
 {
     struct member members[2];
 
-    (void)state;
     prepare(members, 2);
     members[1].opts.deadline_ns = SECOND_NS / 10;
     start(&members[1]);
@@ -415,11 +396,10 @@ static void count_line(void *ctx, enum st_log_level level, const char *line)
 }
 
 /* Ranks never start at one moment: only who has waited for long says so, be it the one that is looked for or one that looks. */
-static void who_has_only_begun_to_wait_says_nothing(void **state)
+TEST(who_has_only_begun_to_wait_says_nothing)
 {
     atomic_uint lines = 0;
 
-    (void)state;
     st_log_configure(count_line, &lines, ST_LOG_NOTICE);
     for (uint32_t r = 0; r < 2; r++) {
         struct member members[2];
@@ -434,12 +414,11 @@ static void who_has_only_begun_to_wait_says_nothing(void **state)
     assert_int_equal(atomic_load(&lines), 0);
 }
 
-static void who_does_not_want_to_wait_is_let_go(void **state)
+TEST(who_does_not_want_to_wait_is_let_go)
 {
     struct member members[RANKS];
     atomic_bool cancelled = false;
 
-    (void)state;
     prepare(members, RANKS);
     for (uint32_t r = 0; r < 2; r++) { /* one at the door, and one that has come */
         members[r].opts.cancelled = &cancelled;
@@ -453,12 +432,11 @@ static void who_does_not_want_to_wait_is_let_go(void **state)
 }
 
 /* Whatever fails is an error with a sentence, and leaves no descriptor. */
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     struct fault_walk walk = {.result = -EIO};
     struct member members[2];
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         atomic_bool failed = false;
         strata_status st;
@@ -478,30 +456,4 @@ static void every_single_failure_is_clean(void **state)
         fault_walk_end(&walk, st);
     }
     assert_true(walk.failed > 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_meet_by_ipv6_and_by_name),
-        cmocka_unit_test(ports_that_are_taken_are_passed_by),
-        cmocka_unit_test(a_port_without_answers_is_passed_by),
-        cmocka_unit_test(the_last_ports_are_no_ports_beyond),
-        cmocka_unit_test(strangers_are_turned_away),
-        cmocka_unit_test(contradictions_end_the_meeting),
-        cmocka_unit_test(one_rank_cannot_come_twice),
-        cmocka_unit_test(a_second_rank_0_is_turned_away),
-        cmocka_unit_test(an_address_that_cannot_be_connected_to_is_nobodys),
-        cmocka_unit_test(a_rank_that_does_not_come_is_named),
-        cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
-        cmocka_unit_test(a_rank_that_does_not_listen_is_named),
-        cmocka_unit_test(a_rank_that_goes_before_it_waits_may_come_again),
-        cmocka_unit_test(another_version_does_not_come_in),
-        cmocka_unit_test(nobody_at_the_address_is_said),
-        cmocka_unit_test(who_has_only_begun_to_wait_says_nothing),
-        cmocka_unit_test(who_does_not_want_to_wait_is_let_go),
-        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

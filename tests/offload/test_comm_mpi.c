@@ -5,18 +5,14 @@
 #include "offload/comm/comm_mpi.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 #include "tests/offload/mpi_standin.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define LARGE (3u << 20)
 #define SHORT UINT64_C(100000000)
@@ -38,23 +34,21 @@ static strata_status world_is_told(struct st_comm *comm, struct cf_world *world)
     return st_comm_barrier(comm, "start");
 }
 
-static void ranks_know_their_place_and_end_mpi_together(void **state)
+TEST(ranks_know_their_place_and_end_mpi_together)
 {
     struct cf_world world;
 
-    (void)state;
     run(world_is_told, 4, 0, &world);
     cf_assert_ok(&world);
     assert_int_equal(mpi_standin_closed_whole(), 4);
 }
 
 /* MPI's threads take the mask of the one that starts them: no signal of the program's is theirs, and its own mask stays. */
-static void mpi_starts_with_signals_blocked(void **state)
+TEST(mpi_starts_with_signals_blocked)
 {
     struct st_comm *comm = NULL;
     sigset_t before, after;
 
-    (void)state;
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
     assert_int_equal(sigismember(&before, SIGINT), 0);
     mpi_standin_world(1, 1);
@@ -66,22 +60,20 @@ static void mpi_starts_with_signals_blocked(void **state)
         assert_int_equal(sigismember(&after, number), sigismember(&before, number));
 }
 
-static void a_rank_alone_has_no_comm(void **state)
+TEST(a_rank_alone_has_no_comm)
 {
     struct st_comm *comm = (struct st_comm *)(void *)&comm;
 
-    (void)state;
     mpi_standin_world(1, 1);
     assert_ok(st_comm_mpi_open_over(&comm, &mpi_standin, 0));
     assert_null(comm);
     assert_int_equal(mpi_standin_closed_whole(), 1);
 }
 
-static void an_mpi_for_one_thread_is_refused(void **state)
+TEST(an_mpi_for_one_thread_is_refused)
 {
     struct st_comm *comm = NULL;
 
-    (void)state;
     mpi_standin_world(2, 2);
     mpi_standin_serialized(0);
     assert_refused(st_comm_mpi_open_over(&comm, &mpi_standin, 0), STRATA_E_NOSYS,
@@ -116,11 +108,10 @@ static strata_status large_broken(struct st_comm *comm, struct cf_world *world)
     return large(comm, world);
 }
 
-static void an_error_of_mpi_names_rank_and_call(void **state)
+TEST(an_error_of_mpi_names_rank_and_call)
 {
     struct cf_world world;
 
-    (void)state;
     run(large_broken, 2, 0, &world);
     for (uint32_t r = 0; r < 2; r++)
         cf_assert_failed(&world, r, "(during gather_weight of page 7): ");
@@ -144,14 +135,13 @@ static void *wait_in_mpi(void *arg)
 }
 
 /* One thread is in MPI and does not come back: the other one says why it gives up, and ends all ranks. */
-static void an_mpi_that_does_not_return_is_ended(void **state)
+TEST(an_mpi_that_does_not_return_is_ended)
 {
     struct st_comm *comm[2] = {NULL};
     struct stuck stuck = {0};
     pthread_t thread;
     void *came_well;
 
-    (void)state;
     mpi_standin_world(2, 2);
     for (uint32_t r = 0; r < 2; r++)
         assert_ok(st_comm_mpi_open_over(&comm[r], &mpi_standin, SHORT));
@@ -177,11 +167,10 @@ static void an_mpi_that_does_not_return_is_ended(void **state)
 }
 
 /* Each call of MPI refused, early and late in a run: every rank ends, with its data right or with a sentence. */
-static void every_refused_call_ends_all_ranks(void **state)
+TEST(every_refused_call_ends_all_ranks)
 {
     static const char *const sites[] = {"mpi.send", "mpi.receive", "mpi.test", "mpi.close"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
         for (uint32_t after = 0; after < 8; after += 1 + after / 2) {
             struct st_comm *comm[2];
@@ -197,7 +186,7 @@ static void every_refused_call_ends_all_ranks(void **state)
         }
 }
 
-static void every_refusal_at_the_start_is_told(void **state)
+TEST(every_refusal_at_the_start_is_told)
 {
     static const struct {
         const char *site, *part;
@@ -208,7 +197,6 @@ static void every_refusal_at_the_start_is_told(void **state)
         {"mpi.receive", "mpi: MPI fails (during the start)", STRATA_E_IO},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_comm *comm = NULL;
 
@@ -234,9 +222,8 @@ static void assert_no_plugin(const char *file, const char *part)
     assert_null(comm);
 }
 
-static void what_is_no_plugin_is_told(void **state)
+TEST(what_is_no_plugin_is_told)
 {
-    (void)state;
     assert_no_plugin("/nonexistent/strata_mpi.so", "STRATA_MPI: mpi: /nonexistent/strata_mpi.so cannot be opened: ");
     assert_no_plugin("libm.so.6", "mpi: libm.so.6 has no strata_mpi: it is no part of strata");
     assert_no_plugin(OTHER_PLUGIN, "is of interface 99 (16 bytes), and this program of interface 1 (");
@@ -248,21 +235,4 @@ static void what_is_no_plugin_is_told(void **state)
     st_fault_arm(&(struct st_fault_spec){.site = "mpi.place", .result = -1});
     assert_no_plugin(NULL, "mpi: there is no strata_mpi.so (tried: )");
     assert_true(st_fault_disarm() > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_know_their_place_and_end_mpi_together),
-        cmocka_unit_test(mpi_starts_with_signals_blocked),
-        cmocka_unit_test(a_rank_alone_has_no_comm),
-        cmocka_unit_test(an_mpi_for_one_thread_is_refused),
-        cmocka_unit_test(an_error_of_mpi_names_rank_and_call),
-        cmocka_unit_test(an_mpi_that_does_not_return_is_ended),
-        cmocka_unit_test(every_refused_call_ends_all_ranks),
-        cmocka_unit_test(every_refusal_at_the_start_is_told),
-        cmocka_unit_test(what_is_no_plugin_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

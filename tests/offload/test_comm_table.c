@@ -3,21 +3,17 @@
 #include "core/system/clock.h"
 #include "offload/comm/comm_tcp_internal.h"
 #include "strata/strata.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PLACES_MAX 16u
 #define SECOND_NS  UINT64_C(1000000000)
@@ -37,7 +33,7 @@ static union st_address address_of(const char *text, uint32_t scope)
 
 /* What a rank hears of another one's address is what it connects to: link-local addresses with their interface, and an IPv4
  * address as such whatever socket saw it. */
-static void addresses_survive_the_table(void **state)
+TEST(addresses_survive_the_table)
 {
     static const struct {
         const char *address, *as; /* as: NULL: itself */
@@ -59,7 +55,6 @@ static void addresses_survive_the_table(void **state)
     uint8_t *table = malloc(ST_TABLE_BYTES);
     uint64_t cookie;
 
-    (void)state;
     for (uint32_t i = 0; i < PLACES; i++) {
         const union st_address at = address_of(rows[i].address, rows[i].scope);
 
@@ -175,7 +170,7 @@ static int join_meeting(const struct st_place *place, uint32_t rank, uint32_t ra
 
 /* Rank 0 tells where it has seen the others, so that all can connect to them.  A loopback address would lead a rank of another
  * node to itself: for one that came by such, which MASTER_ADDR may be on rank 0's node alone, the table has none. */
-static void the_table_has_no_address_that_is_another_one_elsewhere(void **state)
+TEST(the_table_has_no_address_that_is_another_one_elsewhere)
 {
     static const struct {
         const char *from;
@@ -199,7 +194,6 @@ static void the_table_has_no_address_that_is_another_one_elsewhere(void **state)
     uint64_t cookie;
     int fds[PLACES];
 
-    (void)state;
     come(&host, 0, PLACES);
     for (uint32_t r = GUESTS; r > 0; r--) {
         const union st_address from = address_of(rows[r - 1].from, rows[r - 1].scope);
@@ -250,7 +244,7 @@ static void host_one(int listener, const struct st_place *places, uint32_t ranks
 
 /* The other half: who reads the table finds all of rank 0's node by the address that led to rank 0, each at its own port, and the
  * others where the table says. */
-static void ranks_without_an_address_are_where_rank_0_is(void **state)
+TEST(ranks_without_an_address_are_where_rank_0_is)
 {
     static const struct {
         const char *reached;
@@ -261,7 +255,6 @@ static void ranks_without_an_address_are_where_rank_0_is(void **state)
     struct st_place told[PLACES];
     int listener;
 
-    (void)state;
     for (uint32_t p = 0; p < PLACES; p++) {
         told[p] = (struct st_place){.host = 900 + p, .port = (uint16_t)(5000 + p)};
         snprintf(told[p].local, sizeof(told[p].local), "door %u", p);
@@ -289,15 +282,4 @@ static void ranks_without_an_address_are_where_rank_0_is(void **state)
         }
     }
     close(listener);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_survive_the_table),
-        cmocka_unit_test(the_table_has_no_address_that_is_another_one_elsewhere),
-        cmocka_unit_test(ranks_without_an_address_are_where_rank_0_is),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

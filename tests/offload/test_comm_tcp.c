@@ -3,21 +3,17 @@
 #include "core/base/fault.h"
 #include "offload/comm/comm.h"
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RANKS     3u
 #define BIG_BYTES (3u << 20)
@@ -125,9 +121,8 @@ static void assert_outcomes(struct processes *p, const char *part)
     assert_int_equal(munmap(p->outcome, RANKS * sizeof(*p->outcome)), 0);
 }
 
-static void a_rank_that_is_killed_is_named_at_once(void **state)
+TEST(a_rank_that_is_killed_is_named_at_once)
 {
-    (void)state;
     for (uint32_t i = 0; i < 12; i++) {
         struct processes p = {.sockets_only = i % 2 == 0, .round = i / 2};
 
@@ -136,9 +131,8 @@ static void a_rank_that_is_killed_is_named_at_once(void **state)
     }
 }
 
-static void a_rank_that_hangs_is_named_at_the_deadline(void **state)
+TEST(a_rank_that_hangs_is_named_at_the_deadline)
 {
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct processes p = {.sockets_only = i == 0, .round = 3, .stops = true, .deadline_ns = 2 * SECOND_NS};
 
@@ -149,7 +143,7 @@ static void a_rank_that_hangs_is_named_at_the_deadline(void **state)
 
 /* A connection that fails where both of its ranks live: the one that sees it says so, and the other, whoever tells it, not that
  * it is gone itself. */
-static void a_receive_that_fails_is_named_on_all(void **state)
+TEST(a_receive_that_fails_is_named_on_all)
 {
     static const struct {
         int refused;
@@ -160,7 +154,6 @@ static void a_receive_that_fails_is_named_on_all(void **state)
          " failed (during exchange_grad of page 7): a connection with rank "},
     };
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct processes p = {.sockets_only = i % 2 == 0, .round = 3, .refused = rows[i / 2].refused};
         const char *own;
@@ -178,9 +171,8 @@ static void a_receive_that_fails_is_named_on_all(void **state)
 }
 
 /* Less than what is awaited is no exchange, either: nothing waits for the rest. */
-static void a_rank_that_sends_less_is_named(void **state)
+TEST(a_rank_that_sends_less_is_named)
 {
-    (void)state;
     for (int sockets = 0; sockets < 2; sockets++) {
         struct processes p = {.sockets_only = sockets == 1, .round = 3, .fewer = 8, .deadline_ns = UINT64_C(5000000000)};
 
@@ -240,9 +232,8 @@ static void rank_of_last_words(uint16_t port, uint32_t rank, bool sockets_only)
     _exit(write(heard[1], "", 1) == 1 ? 0 : 6);
 }
 
-static void words_are_heard_after_the_bytes_before_them(void **state)
+TEST(words_are_heard_after_the_bytes_before_them)
 {
-    (void)state;
     assert_int_equal(pipe(failed), 0);
     assert_int_equal(pipe(heard), 0);
     all_ranks_end_well(rank_of_last_words);
@@ -293,9 +284,8 @@ static void rank_with_child(uint16_t port, uint32_t rank, bool sockets_only)
 }
 
 /* A process that a rank has forked is none: what it tries with its parent's comm is refused, and no rank notices. */
-static void a_child_of_a_rank_is_none(void **state)
+TEST(a_child_of_a_rank_is_none)
 {
-    (void)state;
     all_ranks_end_well(rank_with_child);
 }
 
@@ -318,23 +308,7 @@ static void rank_without_input(uint16_t port, uint32_t rank, bool sockets_only)
     _exit(fcntl(STDIN_FILENO, F_GETFD) >= 0 ? 2 : taken ? 0 : 3);
 }
 
-static void ranks_without_an_input_close_all_their_sockets(void **state)
+TEST(ranks_without_an_input_close_all_their_sockets)
 {
-    (void)state;
     all_ranks_end_well(rank_without_input);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_is_killed_is_named_at_once),
-        cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
-        cmocka_unit_test(a_receive_that_fails_is_named_on_all),
-        cmocka_unit_test(a_rank_that_sends_less_is_named),
-        cmocka_unit_test(words_are_heard_after_the_bytes_before_them),
-        cmocka_unit_test(a_child_of_a_rank_is_none),
-        cmocka_unit_test(ranks_without_an_input_close_all_their_sockets),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

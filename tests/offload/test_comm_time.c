@@ -4,23 +4,19 @@
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_tcp_internal.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -120,11 +116,10 @@ static void run_late(struct cf_world *world, uint32_t polls, uint64_t each_ns)
 }
 
 /* Time in which the process did not run, an hour in one wait, is no silence; seconds in which it did add up to the deadline. */
-static void only_time_that_was_waited_counts(void **state)
+TEST(only_time_that_was_waited_counts)
 {
     static const char *const kinds[] = {"tcp", "shared"};
 
-    (void)state;
     for (uint32_t k = 0; k < 2; k++) {
         struct cf_world world = {.kind = kinds[k], .ranks = 2, .deadline_ns = 10 * SECOND_NS, .body = come_late};
 
@@ -185,14 +180,13 @@ static int knock(void)
 }
 
 /* More than there are places for, who say nothing: after some seconds the places are the ranks' again. */
-static void strangers_who_say_nothing_go(void **state)
+TEST(strangers_who_say_nothing_go)
 {
     enum { STRANGERS = 70 };
     static struct member members[2];
     int mute[STRANGERS];
     uint8_t byte;
 
-    (void)state;
     kept_log_begin(ST_LOG_WARN);
     start(&members[0], 0, 2);
     for (uint32_t i = 0; i < STRANGERS; i++)
@@ -216,11 +210,10 @@ static void strangers_who_say_nothing_go(void **state)
 }
 
 /* Who has said which rank he is stays, however long the others take. */
-static void ranks_wait_for_the_last_of_them(void **state)
+TEST(ranks_wait_for_the_last_of_them)
 {
     static struct member members[3];
 
-    (void)state;
     start(&members[0], 0, 3);
     start(&members[1], 1, 3);
     for (uint32_t i = 0; i < 60; i++) {
@@ -236,11 +229,10 @@ static void ranks_wait_for_the_last_of_them(void **state)
 }
 
 /* Every ten seconds, until the deadline. */
-static void who_is_waited_for_is_said(void **state)
+TEST(who_is_waited_for_is_said)
 {
     static struct member host;
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     start(&host, 0, 3);
     for (uint32_t i = 0; i < 3; i++) {
@@ -263,22 +255,10 @@ static void who_is_waited_for_is_said(void **state)
 }
 
 /* With all its digits, be it the longest. */
-static void a_deadline_is_said_in_seconds(void **state)
+TEST(a_deadline_is_said_in_seconds)
 {
-    (void)state;
     assert_int_equal(st_comm_silent(1, "a gather", 86399 * SECOND_NS), STRATA_E_IO);
     assert_non_null(strstr(strata_last_error(), "nothing was heard of rank 1 for 86399 seconds (during a gather)"));
     assert_int_equal(st_comm_silent(0, "a gather", SECOND_NS), STRATA_E_IO);
     assert_non_null(strstr(strata_last_error(), "for 1 seconds "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_deadline_is_said_in_seconds), cmocka_unit_test(only_time_that_was_waited_counts),
-        cmocka_unit_test(strangers_who_say_nothing_go),  cmocka_unit_test(ranks_wait_for_the_last_of_them),
-        cmocka_unit_test(who_is_waited_for_is_said),
-    };
-
-    return cmocka_run_group_tests_name("time over sockets", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "offload/comm/comm_watch.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,13 +12,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define DEADLINE_NS UINT64_C(60000000000)
 
@@ -38,14 +32,13 @@ static void end_child(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void a_dead_rank_ends_the_wait_for_it(void **state)
+TEST(a_dead_rank_ends_the_wait_for_it)
 {
     struct st_comm *comms[2];
     struct st_comm_watch *w = NULL;
     const pid_t child = start_child();
     const pid_t pids[2] = {getpid(), child};
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
     assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
     kill(child, SIGKILL);                                               /* a zombie is dead, too */
@@ -58,9 +51,8 @@ static void a_dead_rank_ends_the_wait_for_it(void **state)
 }
 
 /* Whichever rank watches, and whichever are not to be watched. */
-static void the_rank_that_is_dead_is_named(void **state)
+TEST(the_rank_that_is_dead_is_named)
 {
-    (void)state;
     for (uint32_t self = 0; self < 4; self++)
         for (uint32_t dead = 0; dead < 4; dead++) {
             struct st_comm *comms[4];
@@ -86,14 +78,13 @@ static void the_rank_that_is_dead_is_named(void **state)
         }
 }
 
-static void the_living_are_left_alone(void **state)
+TEST(the_living_are_left_alone)
 {
     struct st_comm *comms[3];
     struct st_comm_watch *w = NULL;
     const pid_t child = start_child();
     const pid_t pids[3] = {getpid(), child, 0}; /* the third is elsewhere */
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comms, 3, DEADLINE_NS), STRATA_OK);
     assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
     st_comm_watch_close(w); /* then a process may end as it should */
@@ -105,7 +96,7 @@ static void the_living_are_left_alone(void **state)
 }
 
 /* A child of the rank's own has neither the thread nor the rank: it closes nothing, and who watches goes on. */
-static void a_child_leaves_it_alone(void **state)
+TEST(a_child_leaves_it_alone)
 {
     struct st_comm *comms[2];
     struct st_comm_watch *w = NULL;
@@ -113,7 +104,6 @@ static void a_child_leaves_it_alone(void **state)
     const pid_t pids[2] = {getpid(), other};
     pid_t helper;
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
     assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
     helper = child_fork();
@@ -134,14 +124,13 @@ static void a_child_leaves_it_alone(void **state)
     st_comm_close(comms[1]);
 }
 
-static void every_call_may_fail(void **state)
+TEST(every_call_may_fail)
 {
     struct fault_walk walk = {.result = -EMFILE};
     struct st_comm *comms[2];
     const pid_t child = start_child();
     const pid_t pids[2] = {getpid(), child};
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
     while (fault_walk_next(&walk)) {
         struct st_comm_watch *w = NULL;
@@ -155,17 +144,4 @@ static void every_call_may_fail(void **state)
     end_child(child);
     st_comm_close(comms[0]);
     st_comm_close(comms[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dead_rank_ends_the_wait_for_it),
-        cmocka_unit_test(the_rank_that_is_dead_is_named),
-        cmocka_unit_test(the_living_are_left_alone),
-        cmocka_unit_test(a_child_leaves_it_alone),
-        cmocka_unit_test(every_call_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

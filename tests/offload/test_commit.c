@@ -1,6 +1,7 @@
 /* The thread that makes checkpoints: what it links or copies opens and verifies; what fails leaves what was there. */
 #include "core/base/log.h"
 #include "offload/checkpoint/commit.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -27,13 +28,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 /* Nothing here loses power; hundreds of real syncs would take a minute. */
 int fsync(int fd)
 {
@@ -50,12 +44,11 @@ static uint64_t links_of(const char *name)
 
 /* --- tests --- */
 
-static void sets_are_linked(void **state)
+TEST_SETUP(sets_are_linked, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
     struct st_commit_report report = fixture_commit(c, 1);
 
-    (void)state;
     assert_ok(report.status);
     assert_true(report.committed && report.linked_bytes > 0 && report.copied_bytes == 0);
     assert_int_equal(report.step, 1);
@@ -90,13 +83,12 @@ static strata_status put_config(void *ctx, const char *dir)
     return st;
 }
 
-static void the_models_files_are_in_it(void **state)
+TEST_SETUP(the_models_files_are_in_it, fixture_setup, fixture_teardown)
 {
     bool fails = true;
     struct st_committer *c = fixture_started((struct st_committer_opts){.model = put_config, .ctx = &fails});
     struct st_commit_report report = fixture_commit(c, 1);
 
-    (void)state;
     assert_int_equal(report.status, STRATA_E_IO);
     assert_string_equal(report.sentence, "the model's files cannot be written");
     assert_false(report.committed);
@@ -117,12 +109,11 @@ static void remove_save(void)
 }
 
 /* The model's directory may go, or get other files, once the run has begun. */
-static void what_is_kept_of_the_model_is_in_all(void **state)
+TEST_SETUP(what_is_kept_of_the_model_is_in_all, fixture_setup, fixture_teardown)
 {
     bool fails = true;
     struct st_committer *c = fixture_started((struct st_committer_opts){.model = put_config, .ctx = &fails});
 
-    (void)state;
     assert_refused(st_committer_keep_model(c), STRATA_E_IO, "the model's files cannot be written");
     fails = false;
     assert_ok(st_committer_keep_model(c));
@@ -140,13 +131,12 @@ static void what_is_kept_of_the_model_is_in_all(void **state)
     assert_int_equal(scratch_entries(fixture_save(), ST_STORE_LATEST), 1);
 }
 
-static void one_at_a_time(void **state)
+TEST_SETUP(one_at_a_time, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
     struct st_commit first = fixture_job(1), second = fixture_job(2);
     struct st_commit_report report;
 
-    (void)state;
     assert_ok(st_committer_submit(c, &first));
     assert_refused(st_committer_submit(c, &second), STRATA_E_BUSY, "still being made");
     st_committer_wait(c);
@@ -158,13 +148,12 @@ static void one_at_a_time(void **state)
     fixture_assert_whole("1 2");
 }
 
-static void another_runs_stay(void **state)
+TEST_SETUP(another_runs_stay, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){.keep = 1});
     struct st_commit job = fixture_job(2);
     struct st_commit_report report;
 
-    (void)state;
     memcpy(job.manifest.run, "fedcba9876543210", 17);
     assert_ok(st_committer_submit(c, &job));
     st_committer_wait(c);
@@ -183,13 +172,12 @@ static void another_runs_stay(void **state)
     st_committer_stop(c);
 }
 
-static void rows_that_cannot_be_are_not_written(void **state)
+TEST_SETUP(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
     struct st_commit job = fixture_job(1);
     struct st_commit_report report;
 
-    (void)state;
     job.extents.rows[0].bytes += 64;
     assert_ok(st_committer_submit(c, &job));
     st_committer_wait(c);
@@ -200,12 +188,11 @@ static void rows_that_cannot_be_are_not_written(void **state)
 }
 
 /* The run has its own files: whoever takes a checkpoint away takes nothing that the next one needs. */
-static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
+TEST_SETUP(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown)
 {
     const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
 
-    (void)state;
     for (uint64_t step = 1; step <= 3; step++) {
         assert_ok(fixture_commit(c, step).status);
         if (step < 3)
@@ -217,12 +204,11 @@ static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
 }
 
 /* The new one is there, and the run goes on; but the old one is, too, and fills the disk. */
-static void an_old_one_that_cannot_be_removed_is_told(void **state)
+TEST_SETUP(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){.keep = 1});
     struct st_commit_report report;
 
-    (void)state;
     assert_ok(fixture_commit(c, 1).status);
     st_fault_arm(&(struct st_fault_spec){.site = "store.rename", .after = 1, .count = 1, .result = -EIO});
     report = fixture_commit(c, 2);
@@ -238,12 +224,11 @@ static void an_old_one_that_cannot_be_removed_is_told(void **state)
 }
 
 /* Under a checkpoint's name, but nobody can say of whose run: it counts for nothing, and stays. */
-static void what_has_no_manifest_stays(void **state)
+TEST_SETUP(what_has_no_manifest_stays, fixture_setup, fixture_teardown)
 {
     static const char *const texts[] = {NULL, "", "{}\n"}; /* of the manifest; NULL: there is none */
     struct st_committer *c;
 
-    (void)state;
     assert_int_equal(mkdir(fixture_save(), 0700), 0);
     for (uint32_t i = 0; i < 3; i++) {
         char name[64];
@@ -271,12 +256,11 @@ static void what_has_no_manifest_stays(void **state)
 
 /* --- where nothing can be linked --- */
 
-static void what_cannot_be_linked_is_copied(void **state)
+TEST_SETUP(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){.keep = 1});
     struct st_commit_report report;
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     for (uint64_t step = 1; step <= 2; step++) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EXDEV});
@@ -294,12 +278,11 @@ static void what_cannot_be_linked_is_copied(void **state)
 }
 
 /* A file that ends before what is to be copied of it: the disk's failure, and no file is left. */
-static void a_file_that_is_cut_is_not_copied(void **state)
+TEST_SETUP(a_file_that_is_cut_is_not_copied, scratch_begin, scratch_end)
 {
     const int fd = open(scratch_path("short"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     char to[ST_PATH_MAX];
 
-    (void)state;
     assert_true(fd >= 0 && ftruncate(fd, 8192) == 0);
     snprintf(to, sizeof(to), "%s/copy", scratch_dir);
     assert_ok(st_commit_copy(to, "short", fd, 8192));
@@ -323,12 +306,11 @@ static bool mount_small(uint64_t checkpoints)
     return false;
 }
 
-static void a_full_disk_ends_that_checkpoint_alone(void **state)
+TEST_SETUP(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown)
 {
     struct st_commit_report report;
     struct st_committer *c;
 
-    (void)state;
     if (!mount_small(1))
         skip();
     kept_log_begin(ST_LOG_NOTICE);
@@ -346,11 +328,10 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
 }
 
 /* Of several parts each asks for the room of all of them, before it copies a byte. */
-static void all_parts_need_room(void **state)
+TEST_SETUP(all_parts_need_room, fixture_setup, fixture_teardown)
 {
     struct st_commit_report report;
 
-    (void)state;
     if (!mount_small(1))
         skip();
     kept_log_begin(ST_LOG_NOTICE);
@@ -376,7 +357,7 @@ static void all_parts_need_room(void **state)
 }
 
 /* What another part has copied by now is of the room that all of them need. */
-static void what_is_copied_already_needs_no_room(void **state)
+TEST_SETUP(what_is_copied_already_needs_no_room, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
     struct st_commit job = fixture_job(1);
@@ -384,7 +365,6 @@ static void what_is_copied_already_needs_no_room(void **state)
     char path[ST_PATH_MAX];
     int fd;
 
-    (void)state;
     if (!mount_small(2))
         skip();
     kept_log_begin(ST_LOG_NOTICE);
@@ -407,12 +387,11 @@ static void what_is_copied_already_needs_no_room(void **state)
 }
 
 /* The base is less than a unit, so that the second directory's file of it holds nothing; it is to be there nevertheless. */
-static void an_empty_file_is_copied(void **state)
+TEST_SETUP(an_empty_file_is_copied, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
     struct st_commit_report report;
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .after = 1, .count = 1, .result = -EXDEV});
     report = fixture_commit(c, 1);
@@ -456,11 +435,10 @@ static void start_again(void)
 }
 
 /* Linked, and copied after a link that did not work. */
-static void every_site_may_fail(void **state)
+TEST_SETUP(every_site_may_fail, fixture_setup, fixture_teardown)
 {
     static const int64_t results[] = {-EIO, -EXDEV};
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     for (uint32_t i = 0; i < 2; i++) {
         struct fault_walk walk = {.result = results[i]};
@@ -489,29 +467,4 @@ static void every_site_may_fail(void **state)
         assert_true(walk.failed >= 25);
     }
     kept_log_end();
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sets_are_linked, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(the_models_files_are_in_it, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(what_is_kept_of_the_model_is_in_all, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(what_has_no_manifest_stays, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(an_empty_file_is_copied, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_file_that_is_cut_is_not_copied, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(all_parts_need_room, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(what_is_copied_already_needs_no_room, fixture_setup, fixture_teardown),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

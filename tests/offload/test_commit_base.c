@@ -5,19 +5,13 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Step 1 by another run, whose files have no name but in its checkpoint. */
 static void commit_first(void)
@@ -31,12 +25,11 @@ static void commit_first(void)
 }
 
 /* A run that goes on with the base of a checkpoint, which is then removed. */
-static void a_base_is_taken_along(void **state)
+TEST_SETUP(a_base_is_taken_along, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
     struct st_commit_report report;
 
-    (void)state;
     commit_first();
     c = fixture_started((struct st_committer_opts){.keep = 1});
     fixture_use_base(c, 1);
@@ -50,13 +43,12 @@ static void a_base_is_taken_along(void **state)
 }
 
 /* Removed before the run has a checkpoint of its own: the run holds the files, which it copies once and links from then on. */
-static void a_base_outlives_its_checkpoint(void **state)
+TEST_SETUP(a_base_outlives_its_checkpoint, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
     struct st_commit job = fixture_job(1);
     struct st_commit_report report;
 
-    (void)state;
     commit_first();
     kept_log_begin(ST_LOG_NOTICE);
     c = fixture_started((struct st_committer_opts){.keep = 1});
@@ -76,11 +68,10 @@ static void a_base_outlives_its_checkpoint(void **state)
 }
 
 /* So does a rank that is not the first, which is told that a checkpoint is there; one that failed is nothing to link from. */
-static void a_base_outlives_its_checkpoint_on_every_rank(void **state)
+TEST_SETUP(a_base_outlives_its_checkpoint_on_every_rank, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
 
-    (void)state;
     commit_first();
     kept_log_begin(ST_LOG_NOTICE);
     c = fixture_started((struct st_committer_opts){.parts = 2, .part = 1});
@@ -108,11 +99,10 @@ static void a_base_outlives_its_checkpoint_on_every_rank(void **state)
 }
 
 /* Another checkpoint has the name meanwhile: it is not taken for the one that the run came from. */
-static void a_base_is_not_found_by_its_name(void **state)
+TEST_SETUP(a_base_is_not_found_by_its_name, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
 
-    (void)state;
     commit_first();
     c = fixture_started((struct st_committer_opts){.keep = 1});
     fixture_use_base(c, 1);
@@ -127,12 +117,11 @@ static void a_base_is_not_found_by_its_name(void **state)
 }
 
 /* The same where neither it nor the run's files can be linked: everything is copied, and nothing stays open. */
-static void a_base_that_cannot_be_linked_is_copied(void **state)
+TEST_SETUP(a_base_that_cannot_be_linked_is_copied, fixture_setup, fixture_teardown)
 {
     struct st_committer *c;
     struct st_commit_report report;
 
-    (void)state;
     commit_first();
     c = fixture_started((struct st_committer_opts){.keep = 2});
     fixture_use_base(c, 1);
@@ -146,11 +135,10 @@ static void a_base_that_cannot_be_linked_is_copied(void **state)
 }
 
 /* No descriptor is left to hold the second file: the run does not begin, and the first one is let go. */
-static void a_base_that_cannot_be_held_is_refused(void **state)
+TEST_SETUP(a_base_that_cannot_be_held_is_refused, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
 
-    (void)state;
     assert_ok(fixture_commit(c, 1).status);
     st_fault_arm(&(struct st_fault_spec){.site = "commit.dup", .after = 1, .result = -EMFILE});
     assert_int_equal(fixture_try_base(c, 1), STRATA_E_IO);
@@ -159,18 +147,4 @@ static void a_base_that_cannot_be_held_is_refused(void **state)
     assert_ok(fixture_commit(c, 2).status);
     fixture_assert_whole("1 2");
     st_committer_stop(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_outlives_its_checkpoint, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_outlives_its_checkpoint_on_every_rank, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_is_not_found_by_its_name, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_that_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_that_cannot_be_held_is_refused, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

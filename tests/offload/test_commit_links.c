@@ -3,19 +3,13 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static uint64_t bytes_of(const char *name)
 {
@@ -28,7 +22,7 @@ static uint64_t bytes_of(const char *name)
 }
 
 /* Of four files one is copied, and the others are linked. */
-static void what_is_copied_is_counted_by_file(void **state)
+TEST_SETUP(what_is_copied_is_counted_by_file, fixture_setup, fixture_teardown)
 {
     static const char *const names[] = {"base.0", "base.1", "set.0", "set.1"};
 
@@ -55,7 +49,7 @@ static void what_is_copied_is_counted_by_file(void **state)
 }
 
 /* What a file system says that has no links, or has no more of them for this file, is no failure; anything else is one. */
-static void which_links_fail(void **state)
+TEST_SETUP(which_links_fail, fixture_setup, fixture_teardown)
 {
     static const struct {
         int err;
@@ -65,7 +59,6 @@ static void which_links_fail(void **state)
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
     uint64_t step = 1;
 
-    (void)state;
     kept_log_begin(ST_LOG_NOTICE);
     assert_ok(fixture_commit(c, step).status);
     st_committer_stop(c);
@@ -87,14 +80,4 @@ static void which_links_fail(void **state)
         st_committer_stop(c);
     }
     kept_log_end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_copied_is_counted_by_file, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(which_links_fail, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
@@ -15,13 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define HOUR_NS (UINT64_C(3600) * 1000000000)
 
@@ -74,13 +68,12 @@ static strata_status wait_until_said(void *ctx, const char *dir)
     return STRATA_OK;
 }
 
-static void a_wait_says_where_the_job_is(void **state)
+TEST_SETUP(a_wait_says_where_the_job_is, fixture_setup, fixture_teardown)
 {
     struct st_committer *c = started((struct st_committer_opts){.model = wait_until_said, .report_ns = 20000000});
     struct st_commit job = fixture_job(1);
     struct st_commit_report report;
 
-    (void)state;
     assert_int_equal(sem_init(&said, 0, 0), 0);
     st_log_configure(hear, NULL, ST_LOG_WARN);
     assert_ok(st_committer_submit(c, &job));
@@ -106,14 +99,13 @@ static strata_status wait_until_released(void *ctx, const char *dir)
 }
 
 /* Half a minute of a later wait goes by before anything is said, however long ago the last wait was. */
-static void a_wait_long_after_another_is_silent_at_first(void **state)
+TEST_SETUP(a_wait_long_after_another_is_silent_at_first, fixture_setup, fixture_teardown)
 {
     bool waits = false;
     struct st_committer *c = started((struct st_committer_opts){.model = wait_until_released, .ctx = &waits});
     struct st_commit job = fixture_job(1);
     struct st_commit_report report;
 
-    (void)state;
     assert_int_equal(sem_init(&released, 0, 0), 0);
     assert_ok(st_committer_submit(c, &job));
     while (!st_committer_reported(c, &report))
@@ -136,14 +128,4 @@ static void a_wait_long_after_another_is_silent_at_first(void **state)
     assert_ok(report.status);
     st_committer_stop(c);
     sem_destroy(&released);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_wait_says_where_the_job_is, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_wait_long_after_another_is_silent_at_first, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("waits for checkpoints", tests, NULL, NULL);
 }

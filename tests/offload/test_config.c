@@ -22,11 +22,10 @@ static struct st_config load_ours(const char *override)
     return config;
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
     const struct st_config c = load_ours(NULL);
 
-    (void)state;
     assert_int_equal(c.train_batch, 1);
     assert_int_equal(c.micro_batch, 1);
     assert_int_equal(c.grad_accum, 1);
@@ -57,14 +56,13 @@ static void defaults(void **state)
     assert_int_equal(c.steps_per_print, 0);
 }
 
-static void all_problems_are_reported_at_once(void **state)
+TEST(all_problems_are_reported_at_once)
 {
     static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\", \"max_coeff\": 1, \"_\": 2}}, "
                                "\"train_batch_size\": 3, \"train_micro_batch_size_per_gpu\": 2, \"what\": 1}";
     struct st_config_source *source;
     struct st_config config = {.threads = 77};
 
-    (void)state;
     assert_int_equal(config_load(&config, &source, text, NULL), STRATA_E_CONFIG);
     assert_int_equal(config.threads, 77);                 /* outputs are written on success only */
     assert_int_equal(st_config_problem_count(source), 4); /* params of a rejected optimizer are not judged */
@@ -74,21 +72,20 @@ static void all_problems_are_reported_at_once(void **state)
     st_config_source_free(source);
 }
 
-static void unknown_keys_can_be_allowed(void **state)
+TEST(unknown_keys_can_be_allowed)
 {
     const char *override = "zero_optimization.stge=2";
     const struct st_config_opts opts = {.overrides = &override, .override_count = 1, .allow_unknown = true};
     struct st_config_source *source;
     struct st_config config;
 
-    (void)state;
     assert_int_equal(st_config_load_text(&config, &source, "{\"stepps\": 1}", 13, "t", &opts), STRATA_OK);
     assert_int_equal(find_row(source, "stepps")->verdict, ST_VERDICT_NOTICE);
     assert_int_equal(find_row(source, "zero_optimization.stge")->origin, ST_ORIGIN_COMMAND_LINE);
     st_config_source_free(source);
 }
 
-static void auto_is_the_default_everywhere(void **state)
+TEST(auto_is_the_default_everywhere)
 {
     static const char text[] =
         "{\"train_batch_size\": \"auto\", \"optimizer\": {\"type\": \"auto\", \"params\": {\"lr\": \"auto\", \"betas\": "
@@ -103,7 +100,6 @@ static void auto_is_the_default_everywhere(void **state)
     const struct st_config_opts opts = {.max_steps = 500};
     struct st_config c;
 
-    (void)state;
     assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
     assert_true(c.optimizer.lr == 5e-5 && c.optimizer.beta2 == 0.999 && c.gradient_clipping == 1);
     assert_int_equal(c.dtype, STRATA_BF16);
@@ -119,14 +115,13 @@ static void auto_is_the_default_everywhere(void **state)
     st_config_source_free(source);
 }
 
-static void numbers_and_sizes(void **state)
+TEST(numbers_and_sizes)
 {
     const struct st_config c =
         load_good("{\"zero_optimization\": {\"sub_group_size\": 5e8}, \"train_batch_size\": 8.0, \"strata\": {\"device_memory\": "
                   "\"200MiB\", \"host_memory\": 1e9, \"cache\": 0, \"chunk_size\": 5e6, \"isa\": \"AVX2\"}}",
                   NULL);
 
-    (void)state;
     assert_int_equal(c.sub_group_size, 500000000);
     assert_int_equal(c.train_batch, 8);
     assert_int_equal(c.device_memory, 200u << 20);
@@ -141,11 +136,10 @@ static void numbers_and_sizes(void **state)
 }
 
 /* Left out of a file, or named in none: no precision, so that nothing is cast. */
-static void precision(void **state)
+TEST(precision)
 {
     static const char *const stored[] = {"{}", "{\"bf16\": {}}", "{\"fp16\": {\"enabled\": false}}", "{\"bf16\": null}"};
 
-    (void)state;
     assert_int_equal(load_good("{\"bf16\": {\"enabled\": false}}", NULL).dtype, STRATA_F32);
     assert_int_equal(load_good("{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}}", NULL).dtype, STRATA_BF16);
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
@@ -176,13 +170,12 @@ static bool same_text(const struct st_field *field, const struct st_config *a, c
 
 /* "auto" is ours everywhere; left out of a file, a key of speed or place is "auto", and one that changes results is DeepSpeed's.
  */
-static void absent_keys(void **state)
+TEST(absent_keys)
 {
     const struct st_config none = load_ours(NULL), empty = load_good("{}", NULL);
     const struct st_field *f;
     uint32_t differ = 0;
 
-    (void)state;
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         struct st_config with_auto;
 
@@ -197,9 +190,8 @@ static void absent_keys(void **state)
 }
 
 /* A dynamic scale may halve all the way down, and use up its hysteresis, before a step counts. */
-static void skipped_steps_have_a_limit(void **state)
+TEST(skipped_steps_have_a_limit)
 {
-    (void)state;
     assert_int_equal(load_ours(NULL).max_skipped, 8);
     assert_int_equal(load_good("{\"strata\": {\"max_skipped\": \"auto\"}}", NULL).max_skipped, 8);
     assert_int_equal(load_good("{\"strata\": {\"max_skipped\": 0}}", NULL).max_skipped, 0);
@@ -210,11 +202,10 @@ static void skipped_steps_have_a_limit(void **state)
 }
 
 /* Either key says how sums travel, and both say it afterwards; where both are given they must agree. */
-static void the_wire_has_two_names(void **state)
+TEST(the_wire_has_two_names)
 {
     static const char *const dtypes[] = {"fp32", "bf16"};
 
-    (void)state;
     assert_int_equal(load_ours(NULL).wire, ST_WIRE_F32);
     for (int w = -1; w < 2; w++)
         for (int c = -1; c < 2; c++) {
@@ -237,12 +228,11 @@ static void the_wire_has_two_names(void **state)
         }
 }
 
-static void absent_clipping_is_announced(void **state)
+TEST(absent_clipping_is_announced)
 {
     static const char *const texts[] = {"{}", "{\"gradient_clipping\": null}", "{\"gradient_clipping\": 1}",
                                         "{\"gradient_clipping\": \"auto\"}"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -254,11 +244,10 @@ static void absent_clipping_is_announced(void **state)
     }
 }
 
-static void optimizer_modes(void **state)
+TEST(optimizer_modes)
 {
     struct st_config c;
 
-    (void)state;
     assert_int_equal(load_good("{\"optimizer\": {\"type\": \"Adam\"}}", NULL).optimizer.type, STRATA_ADAMW);
     assert_int_equal(
         load_good("{\"optimizer\": {\"type\": \"adam\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer.type,
@@ -276,11 +265,10 @@ static void optimizer_modes(void **state)
     assert_false(c.optimizer.bias_correction);
 }
 
-static void schedules(void **state)
+TEST(schedules)
 {
     struct st_config c;
 
-    (void)state;
     c = load_good("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1e-5, \"warmup_type\": \"linear\"}}}",
                   NULL);
     assert_int_equal(c.schedule.type, ST_LR_WARMUP);
@@ -300,11 +288,10 @@ static void schedules(void **state)
     assert_int_equal(c.schedule.warmup_steps, 0);
 }
 
-static void tiers_and_directories(void **state)
+TEST(tiers_and_directories)
 {
     struct st_config c;
 
-    (void)state;
     assert_int_equal(load_good("{\"zero_optimization\": true}", NULL).zero_stage, 1);
     assert_int_equal(load_good("{\"zero_optimization\": false}", NULL).zero_stage, 0);
     assert_int_equal(load_good("{\"zero_optimization\": {\"cpu_offload\": true}}", NULL).optimizer_tier, STRATA_TIER_HOST);
@@ -335,7 +322,7 @@ static void tiers_and_directories(void **state)
     assert_int_equal(c.activation_tier, STRATA_TIER_DEVICE);
 }
 
-static void overrides_win_and_keep_their_origin(void **state)
+TEST(overrides_win_and_keep_their_origin)
 {
     static const char *const overrides[] = {"optimizer.params.lr=1e-4", "strata.device_memory=1GiB",
                                             "strata.nvme=[\"/a\",\"/b\"]",
@@ -345,7 +332,6 @@ static void overrides_win_and_keep_their_origin(void **state)
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
     assert_true(c.optimizer.lr == 1e-4);
     assert_int_equal(c.device_memory, 1 << 30);
@@ -360,13 +346,12 @@ static void overrides_win_and_keep_their_origin(void **state)
 }
 
 /* Where checkpoints go, how often and how many; a name that is a number stays a name. */
-static void checkpoints_are_configured(void **state)
+TEST(checkpoints_are_configured)
 {
     struct st_config c = load_good("{}", NULL);
     struct st_policy policy;
     char text[ST_CONFIG_PATH_MAX + 64];
 
-    (void)state;
     st_config_policy(&policy, &c);
     assert_true(c.save[0] == '\0' && c.save_every == 0 && c.keep == 2 && policy.sets == 0);
     c = load_good("{\"strata\": {\"save\": \"/ck\", \"save_every\": 10, \"keep\": 5}}", NULL);
@@ -381,7 +366,7 @@ static void checkpoints_are_configured(void **state)
 }
 
 /* Without a tier on NVMe what is saved lies in the checkpoints' directory; with one, where the tier is. */
-static void sets_lie_with_the_tier_or_the_checkpoints(void **state)
+TEST(sets_lie_with_the_tier_or_the_checkpoints)
 {
     static const char disk[] = "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\"}}, "
                                "\"strata\": {\"nvme\": \"/a,/b\", \"save\": \"/ck\"}}";
@@ -390,7 +375,6 @@ static void sets_lie_with_the_tier_or_the_checkpoints(void **state)
     struct st_engine_opts engine;
     struct st_machine_opts machine;
 
-    (void)state;
     st_config_engine_opts(&engine, &on_disk);
     assert_int_equal(engine.nvme.dir_count, 2);
     assert_string_equal(engine.nvme.dirs[0], "/a");
@@ -414,7 +398,7 @@ static char *write_json(const struct st_config *config)
     return text;
 }
 
-static void round_trips(void **state)
+TEST(round_trips)
 {
     static const char *const texts[] = {
         "{}",
@@ -459,7 +443,6 @@ static void round_trips(void **state)
         "\"download\": 1e9, \"io\": 500000000}}}",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const struct st_config first = load_good(texts[i], NULL);
         char *text = write_json(&first);
@@ -473,12 +456,11 @@ static void round_trips(void **state)
     }
 }
 
-static void missing_files(void **state)
+TEST(missing_files)
 {
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     assert_int_equal(st_config_load(&c, &source, &(struct st_config_opts){.file = "configs/none.json"}), STRATA_E_CONFIG);
     assert_int_equal(st_config_problem_count(source), 1);
     assert_non_null(strstr(strata_last_error(), "configs/none.json"));
@@ -490,12 +472,11 @@ static void missing_files(void **state)
 }
 
 /* Sentences are fit to be shown; values stay as they are, for who prints them to see to it. */
-static void hostile_texts_are_printable(void **state)
+TEST(hostile_texts_are_printable)
 {
     struct st_config_source *source;
     struct st_config config;
 
-    (void)state;
     assert_int_equal(config_load(&config, &source, "{\"a\\u001b[2J\": \"\\n\"}", NULL), STRATA_E_CONFIG);
     assert_string_equal(st_config_problem_at(source, 0), "a\\x1b[2J: unknown key; config.allow_unknown ignores it");
     assert_string_equal(find_row(source, "a\x1b[2J")->value, "\n");
@@ -505,12 +486,11 @@ static void hostile_texts_are_printable(void **state)
     st_config_source_free(source);
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     static const char text[] = "{\"zero_optimization\": true, \"what\": 1, \"bf16\": {\"enabled\": 1}}";
     static const char *const sites[] = {"config.alloc", "json.alloc", "json.parse"};
 
-    (void)state;
     for (size_t s = 0; s < sizeof(sites) / sizeof(sites[0]); s++) {
         struct fault_walk walk = {.site = sites[s], .result = -ENOMEM};
 
@@ -525,32 +505,4 @@ static void every_single_failure_is_clean(void **state)
             st_config_source_free(source);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(all_problems_are_reported_at_once),
-        cmocka_unit_test(unknown_keys_can_be_allowed),
-        cmocka_unit_test(auto_is_the_default_everywhere),
-        cmocka_unit_test(numbers_and_sizes),
-        cmocka_unit_test(precision),
-        cmocka_unit_test(absent_keys),
-        cmocka_unit_test(the_wire_has_two_names),
-        cmocka_unit_test(absent_clipping_is_announced),
-        cmocka_unit_test(skipped_steps_have_a_limit),
-        cmocka_unit_test(optimizer_modes),
-        cmocka_unit_test(schedules),
-        cmocka_unit_test(tiers_and_directories),
-        cmocka_unit_test(overrides_win_and_keep_their_origin),
-        cmocka_unit_test(checkpoints_are_configured),
-        cmocka_unit_test(sets_lie_with_the_tier_or_the_checkpoints),
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(missing_files),
-        cmocka_unit_test(hostile_texts_are_printable),
-        cmocka_unit_test(every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

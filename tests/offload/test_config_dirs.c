@@ -38,11 +38,10 @@ static void check_section_dirs(const char *optim, const char *param, const char 
 }
 
 /* Each section's directories are for what that section keeps: where the other one keeps its own does not matter. */
-static void a_sections_directories_follow_its_own_device(void **state)
+TEST(a_sections_directories_follow_its_own_device)
 {
     static const char *const devices[] = {"none", "cpu", "nvme"};
 
-    (void)state;
     for (int i = 0; i < 9; i++) {
         check_section_dirs(devices[i / 3], devices[i % 3], NULL);
         check_section_dirs(devices[i / 3], devices[i % 3], "strata.nvme=/own");
@@ -50,12 +49,11 @@ static void a_sections_directories_follow_its_own_device(void **state)
 }
 
 /* Two names of a directory that is there, by a link or another spelling, would count as two drives. */
-static void one_directory_counts_once(void **state)
+TEST(one_directory_counts_once)
 {
     char dir[] = "/tmp/strata-dirs-XXXXXX", path[64], override[128];
     struct st_config c = load_good("{}", "strata.nvme=[\"/\",\"/.\",\"//\"]");
 
-    (void)state;
     assert_int_equal(c.nvme_dir_count, 1);
     assert_string_equal(c.nvme_dirs[0], "/");
     assert_non_null(mkdtemp(dir));
@@ -69,14 +67,4 @@ static void one_directory_counts_once(void **state)
     assert_string_equal(c.nvme_dirs[1], "/");
     c = load_good("{}", "strata.nvme=/not/there,/not/here"); /* nobody says that they are one */
     assert_int_equal(c.nvme_dir_count, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sections_directories_follow_its_own_device),
-        cmocka_unit_test(one_directory_counts_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,11 +101,10 @@ static const char *const bases[] = {
     "\"nvme_path\": \"/a\"}, \"offload_param\": {\"device\": \"cpu\"}}, \"strata\": {\"save\": \"/b\", \"lora\": {\"r\": 4}}}",
 };
 
-static void null_is_no_value(void **state)
+TEST(null_is_no_value)
 {
     const struct st_field *f;
 
-    (void)state;
     for (size_t b = 0; b < sizeof(bases) / sizeof(bases[0]); b++) {
         st_json *base;
 
@@ -134,23 +133,12 @@ static void null_is_no_value(void **state)
 }
 
 /* Where the file has a value, the null of the command line takes it away; one of the file takes nothing away. */
-static void null_on_the_line_takes_a_value_away(void **state)
+TEST(null_on_the_line_takes_a_value_away)
 {
     char *want = outcome("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {}}}", NULL),
          *have = outcome("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}}", "optimizer.params.lr=null");
 
-    (void)state;
     assert_string_equal(have, want);
     free(want);
     free(have);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(null_is_no_value),
-        cmocka_unit_test(null_on_the_line_takes_a_value_away),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static void check_values(const struct values *want)
 }
 
 /* Names without regard to case; arguments of other optimizers are 0. */
-static void each_has_its_defaults_and_takes_its_arguments(void **state)
+TEST(each_has_its_defaults_and_takes_its_arguments)
 {
     static const struct values rows[] = {
         {TYPE("AdamW"), STRATA_ADAMW, 1e-3, 0, 0.9, 0.999, 1e-8, 0, 0, true, false},
@@ -57,13 +57,12 @@ static void each_has_its_defaults_and_takes_its_arguments(void **state)
          STRATA_SGD, 5e-5, 0, 0, 0, 0, 0, 0, false, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_values(&rows[i]);
 }
 
 /* As they stand in tests and recipes of projects that run on DeepSpeed. */
-static void configs_in_the_wild(void **state)
+TEST(configs_in_the_wild)
 {
     static const struct values rows[] = {
         {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 3e-5}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
@@ -81,16 +80,14 @@ static void configs_in_the_wild(void **state)
          STRATA_ADAGRAD, 0.015, 0, 0, 0, 1e-10, 0, 0, false, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_values(&rows[i]);
 }
 
-static void a_type_on_the_command_line_leaves_the_rate(void **state)
+TEST(a_type_on_the_command_line_leaves_the_rate)
 {
     const struct st_config c = load_good("{}", "optimizer.type=adagrad");
 
-    (void)state;
     assert_int_equal(c.optimizer.type, STRATA_ADAGRAD);
     assert_true(c.optimizer.lr == 5e-5 && c.optimizer.eps == 1e-10 && c.optimizer.beta1 == 0);
 }
@@ -99,7 +96,7 @@ struct bad_row {
     const char *text, *problem;
 };
 
-static void what_belongs_to_another_is_refused(void **state)
+TEST(what_belongs_to_another_is_refused)
 {
     static const struct bad_row rows[] = {
         {PARAMS("Adagrad", "\"betas\": [0.9, 0.99]"),
@@ -129,18 +126,16 @@ static void what_belongs_to_another_is_refused(void **state)
         {TYPE("Loin"), "did you mean \"Lion\"?"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         load_bad(rows[i].text, NULL, rows[i].problem);
 }
 
 /* What is not known cannot tell which arguments are right: one problem, not one per argument. */
-static void arguments_of_a_rejected_type_are_not_judged(void **state)
+TEST(arguments_of_a_rejected_type_are_not_judged)
 {
     struct st_config_source *source;
     struct st_config config;
 
-    (void)state;
     assert_int_equal(config_load(&config, &source, PARAMS("MuSGD", "\"momentum\": 0.9, \"nesterov\": true"), NULL),
                      STRATA_E_CONFIG);
     assert_int_equal(st_config_problem_count(source), 1);
@@ -154,7 +149,7 @@ struct row_row {
     const char *reason; /* part of it; NULL: none */
 };
 
-static void rows_say_what_is_in_force(void **state)
+TEST(rows_say_what_is_in_force)
 {
     static const struct row_row rows[] = {
         {TYPE("Adagrad"), "optimizer.params.eps", "1e-10", ST_ORIGIN_DERIVED, "Adagrad's default"},
@@ -187,7 +182,6 @@ static void rows_say_what_is_in_force(void **state)
          "Adagrad has no momentum"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         const struct st_config_row *row;
@@ -206,10 +200,9 @@ static void rows_say_what_is_in_force(void **state)
     }
 }
 
-static void a_momentum_that_reaches_one_is_refused(void **state)
+TEST(a_momentum_that_reaches_one_is_refused)
 {
 #define GROWS ", \"decay_step_size\": 1, \"decay_mom_rate\": 1"
-    (void)state;
     load_bad(CYCLED("SGD", "", GROWS), NULL, "decay_mom_rate: 1 brings momentum to 1 at step ");
     load_bad(CYCLED("Lion", "", GROWS), NULL, "decay_mom_rate: 1 brings beta1 to 1 at step ");
     assert_false(load_good(CYCLED("Adagrad", "", GROWS), NULL).schedule.cycle_momentum);
@@ -221,7 +214,7 @@ struct moments_row {
     enum st_moment_format moments;
 };
 
-static void moments_have_a_format(void **state)
+TEST(moments_have_a_format)
 {
     static const struct moments_row rows[] = {
         {"{}", NULL, ST_MOMENTS_F32},
@@ -249,7 +242,6 @@ static void moments_have_a_format(void **state)
         {BF16_STATES("true"), "optimizer.type=SGD", ST_MOMENTS_BF16},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load_good(rows[i].text, rows[i].override);
 
@@ -258,7 +250,7 @@ static void moments_have_a_format(void **state)
     }
 }
 
-static void formats_that_contradict_are_refused(void **state)
+TEST(formats_that_contradict_are_refused)
 {
     static const struct {
         const char *text, *override, *problem;
@@ -282,7 +274,6 @@ static void formats_that_contradict_are_refused(void **state)
         {"{\"strata\": {\"moments\": \"8-bit\"}}", NULL, "did you mean \"8bit\"?"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         load_bad(rows[i].text, rows[i].override, rows[i].problem);
 }
@@ -295,7 +286,7 @@ struct decay_row {
 
 /* DeepSpeed hands the optimizer of its file every parameter; trainers, whose optimizers no file names, leave biases and norms
  * out. */
-static void what_is_decayed(void **state)
+TEST(what_is_decayed)
 {
     static const struct decay_row rows[] = {
         {"{}", "optimizer.params.weight_decay=0.1", 0.1, false},
@@ -312,29 +303,10 @@ static void what_is_decayed(void **state)
         {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}}}", NULL, 0, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load_good(rows[i].text, rows[i].override);
 
         if (c.optimizer.weight_decay != rows[i].decay || c.decay_all != rows[i].all)
             fail_msg("%s: weight_decay %g, decay_all %d", rows[i].text, c.optimizer.weight_decay, (int)c.decay_all);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_decayed),
-        cmocka_unit_test(each_has_its_defaults_and_takes_its_arguments),
-        cmocka_unit_test(configs_in_the_wild),
-        cmocka_unit_test(a_type_on_the_command_line_leaves_the_rate),
-        cmocka_unit_test(what_belongs_to_another_is_refused),
-        cmocka_unit_test(arguments_of_a_rejected_type_are_not_judged),
-        cmocka_unit_test(rows_say_what_is_in_force),
-        cmocka_unit_test(a_momentum_that_reaches_one_is_refused),
-        cmocka_unit_test(moments_have_a_format),
-        cmocka_unit_test(formats_that_contradict_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,9 +57,8 @@ static void check_rows(const char *path, const struct st_config_source *source)
     }
 }
 
-static void every_file_loads(void **state)
+TEST(every_file_loads)
 {
-    (void)state;
     assert_true(file_count >= 20);
     for (size_t i = 0; i < file_count; i++) {
         struct st_config_source *source;
@@ -85,7 +84,7 @@ struct preset_row {
     strata_tier optimizer, param;
 };
 
-static void presets_say_where_things_lie(void **state)
+TEST(presets_say_where_things_lie)
 {
     static const struct preset_row rows[] = {
         {"configs/xtuner/deepspeed_zero0.json", 0, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
@@ -108,7 +107,6 @@ static void presets_say_where_things_lie(void **state)
         {"configs/zero3_nvme.json", 3, STRATA_BF16, STRATA_TIER_NVME, STRATA_TIER_NVME},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config c;
@@ -129,7 +127,7 @@ struct key_row {
     const char *value, *reason; /* reason: part of it; NULL: none */
 };
 
-static void keys_have_origins_and_verdicts(void **state)
+TEST(keys_have_origins_and_verdicts)
 {
 #define X "configs/xtuner/deepspeed_"
 #define L "configs/llamafactory/ds_"
@@ -159,7 +157,6 @@ static void keys_have_origins_and_verdicts(void **state)
 #undef X
 #undef L
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         const struct st_config_row *row;
@@ -178,7 +175,7 @@ static void keys_have_origins_and_verdicts(void **state)
 }
 
 /* One preset, both ways: fp16 as it stands, bf16 by two words on the command line. */
-static void precision_is_two_words(void **state)
+TEST(precision_is_two_words)
 {
     static const char *const words[] = {"fp16.enabled=false", "bf16.enabled=true", "strata.nvme=/swap"};
     const struct st_config_opts opts = {
@@ -186,7 +183,6 @@ static void precision_is_two_words(void **state)
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
     assert_int_equal(c.dtype, STRATA_BF16);
     assert_true(c.scaling.scale == 1);
@@ -199,7 +195,7 @@ static void precision_is_two_words(void **state)
 }
 
 /* XTuner's words for --deepspeed: the files, unless one of that name is there. */
-static void xtuners_names_are_files(void **state)
+TEST(xtuners_names_are_files)
 {
     static const char *const names[] = {"deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero2_offload", "deepspeed_zero3",
                                         "deepspeed_zero3_offload"};
@@ -207,7 +203,6 @@ static void xtuners_names_are_files(void **state)
     struct st_config c, named;
     char path[128], *here = getcwd(NULL, 0);
 
-    (void)state;
     assert_non_null(here);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(path, sizeof(path), "configs/xtuner/%s.json", names[i]);
@@ -233,15 +228,4 @@ static void xtuners_names_are_files(void **state)
     free(here);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_loads),
-        cmocka_unit_test(presets_say_where_things_lie),
-        cmocka_unit_test(keys_have_origins_and_verdicts),
-        cmocka_unit_test(precision_is_two_words),
-        cmocka_unit_test(xtuners_names_are_files),
-    };
-
-    return cmocka_run_group_tests(tests, find_files, free_files);
-}
+TEST_GROUP(find_files, free_files);

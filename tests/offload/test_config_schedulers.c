@@ -15,13 +15,12 @@ static strata_status load_for(struct st_config *config, struct st_config_source 
     return st_config_load_text(config, source, text, strlen(text), "t", &opts);
 }
 
-static void cosine_takes_its_length_from_the_run(void **state)
+TEST(cosine_takes_its_length_from_the_run)
 {
     static const char text[] = "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"warmup_num_steps\": \"auto\"}}}";
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     assert_int_equal(load_for(&c, &source, text, 70), STRATA_OK);
     assert_int_equal(c.schedule.type, ST_LR_WARMUP_COSINE);
     assert_int_equal(c.schedule.total_steps, 70);
@@ -34,11 +33,10 @@ static void cosine_takes_its_length_from_the_run(void **state)
     st_config_source_free(source);
 }
 
-static void one_cycle_has_deepspeeds_defaults(void **state)
+TEST(one_cycle_has_deepspeeds_defaults)
 {
     struct st_config c = load_good(CYCLE(""), NULL);
 
-    (void)state;
     assert_int_equal(c.schedule.type, ST_LR_ONE_CYCLE);
     assert_true(c.schedule.cycle_min_lr == 1e-4 && c.schedule.cycle_max_lr == 1e-3 && c.schedule.decay_lr_rate == 0 &&
                 c.schedule.decay_mom_rate == 0);
@@ -58,18 +56,17 @@ static void one_cycle_has_deepspeeds_defaults(void **state)
     assert_true(c.schedule.cycle_max_lr == 0.25); /* the optimizer's */
 }
 
-static void range_test_has_deepspeeds_defaults(void **state)
+TEST(range_test_has_deepspeeds_defaults)
 {
     const struct st_config c = load_good("{\"scheduler\": {\"type\": \"LRRangeTest\"}}", NULL);
 
-    (void)state;
     assert_int_equal(c.schedule.type, ST_LR_RANGE_TEST);
     assert_true(c.schedule.range_min_lr == 1e-3 && c.schedule.range_step_rate == 1 && !c.schedule.range_staircase);
     assert_int_equal(c.schedule.range_step_size, 2000);
 }
 
 /* Arguments of other schedulers leave no trace in the config. */
-static void without_a_scheduler_nothing_is_left(void **state)
+TEST(without_a_scheduler_nothing_is_left)
 {
     const struct st_config plain = load_good("{}", NULL);
     const struct st_config given = load_good(
@@ -77,16 +74,14 @@ static void without_a_scheduler_nothing_is_left(void **state)
         "\"warmup_type\": \"linear\"}}}",
         NULL);
 
-    (void)state;
     assert_memory_equal(&plain, &given, sizeof(plain));
 }
 
 /* A part of the run stands instead of steps that a file says, and alone asks for the schedule that is a warm-up and no more. */
-static void a_ratio_on_the_line_is_a_warm_up(void **state)
+TEST(a_ratio_on_the_line_is_a_warm_up)
 {
     struct st_config c = load_good("{}", "strata.lr_scheduler.warmup_ratio=0.25");
 
-    (void)state;
     assert_int_equal(c.schedule.shape, ST_LR_SHAPE_CONSTANT_WITH_WARMUP);
     assert_true(c.schedule.shape_warmup_ratio == 0.25);
     c = load_good("{\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\", \"warmup_steps\": 9}}}",
@@ -99,7 +94,7 @@ static void a_ratio_on_the_line_is_a_warm_up(void **state)
 }
 
 /* What a file gives stays; what is left to the run follows it. */
-static void steps_that_are_told_later_are_the_same(void **state)
+TEST(steps_that_are_told_later_are_the_same)
 {
     static const char *const texts[] = {
         "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": \"auto\"}}}",
@@ -114,7 +109,6 @@ static void steps_that_are_told_later_are_the_same(void **state)
     };
     const struct st_config_opts later = {.steps_later = true};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_config_source *source;
         struct st_config at_once, told;
@@ -137,7 +131,7 @@ struct momentum_row {
     const char *problem; /* NULL: none */
 };
 
-static void momentum_must_stay_below_one(void **state)
+TEST(momentum_must_stay_below_one)
 {
 #define SHAPE ", \"cycle_first_step_size\": 4, \"cycle_second_step_size\": 3, \"cycle_max_mom\": 0.95"
     static const struct momentum_row rows[] = {
@@ -155,7 +149,6 @@ static void momentum_must_stay_below_one(void **state)
     };
 #undef SHAPE
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -172,7 +165,7 @@ static void momentum_must_stay_below_one(void **state)
     }
 }
 
-static void a_rate_has_one_schedule(void **state)
+TEST(a_rate_has_one_schedule)
 {
     static const char *const texts[] = {
         "{\"scheduler\": {\"type\": \"WarmupLR\"}, \"strata\": {\"lr_scheduler\": {\"type\": \"linear\"}}}",
@@ -184,7 +177,6 @@ static void a_rate_has_one_schedule(void **state)
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         assert_int_equal(load_for(&c, &source, texts[i], 70), STRATA_E_CONFIG);
         assert_non_null(strstr(strata_last_error(), keys[i]));
@@ -193,12 +185,11 @@ static void a_rate_has_one_schedule(void **state)
 }
 
 /* The command line's warm-up is that of the schedule that the file names. */
-static void a_warmup_of_the_command_line_is_the_schedules(void **state)
+TEST(a_warmup_of_the_command_line_is_the_schedules)
 {
     static const char warmup[] = "scheduler.params.warmup_num_steps=7";
     struct st_config c = load_good("{\"strata\": {\"lr_scheduler\": {\"type\": \"linear\", \"warmup_ratio\": 0.5}}}", warmup);
 
-    (void)state;
     assert_int_equal(c.schedule.type, ST_LR_CONSTANT);
     assert_int_equal(c.schedule.shape, ST_LR_SHAPE_LINEAR);
     assert_int_equal(c.schedule.shape_warmup, 7);
@@ -211,7 +202,7 @@ static void a_warmup_of_the_command_line_is_the_schedules(void **state)
 }
 
 /* A value that has no effect is told: at each start where the command line gave it, else by its row. */
-static void what_has_no_effect_is_told(void **state)
+TEST(what_has_no_effect_is_told)
 {
 #define DECAY           "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}, \"optimizer\": {\"params\": {\"lr\": 2e-3}}}"
 #define SHAPED(members) "{\"strata\": {\"lr_scheduler\": {" members "}}}"
@@ -249,7 +240,6 @@ static void what_has_no_effect_is_told(void **state)
          ST_VERDICT_HONOURED, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config_row *row;
         struct st_config_source *source;
@@ -264,22 +254,4 @@ static void what_has_no_effect_is_told(void **state)
             fail_msg("row %zu: %s", i, row->reason != NULL ? row->reason : "no reason");
         st_config_source_free(source);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rate_has_one_schedule),
-        cmocka_unit_test(cosine_takes_its_length_from_the_run),
-        cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
-        cmocka_unit_test(range_test_has_deepspeeds_defaults),
-        cmocka_unit_test(without_a_scheduler_nothing_is_left),
-        cmocka_unit_test(a_ratio_on_the_line_is_a_warm_up),
-        cmocka_unit_test(steps_that_are_told_later_are_the_same),
-        cmocka_unit_test(momentum_must_stay_below_one),
-        cmocka_unit_test(a_warmup_of_the_command_line_is_the_schedules),
-        cmocka_unit_test(what_has_no_effect_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

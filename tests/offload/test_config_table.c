@@ -1,15 +1,11 @@
 /* tests/offload/test_config_table.c - the field table against the list of DeepSpeed's keys, against docs/config.md, and
  * against itself.  With `--write docs/config.md` it rewrites the generated part of that file instead. */
 #include "offload/config/config_source.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define KEYS_FILE "tests/offload/deepspeed_keys.txt"
 #define DOCS_FILE "docs/config.md"
@@ -65,9 +61,8 @@ static const struct st_field *row_of(const char *path)
     return f;
 }
 
-static void every_key_of_deepspeed_has_a_verdict(void **state)
+TEST(every_key_of_deepspeed_has_a_verdict)
 {
-    (void)state;
     assert_true(key_count > 400);
     for (size_t i = 0; i < key_count; i++)
         if (row_of(keys[i].path) == NULL)
@@ -121,20 +116,18 @@ static void check_listed(const struct st_field *f)
     }
 }
 
-static void every_row_is_a_key_of_deepspeed(void **state)
+TEST(every_row_is_a_key_of_deepspeed)
 {
     const struct st_section *s;
 
-    (void)state;
     for (uint32_t i = 0; (s = st_section_at(i)) != NULL; i++)
         for (uint32_t k = 0; s->deepspeed && k < s->count; k++)
             check_listed(&s->fields[k]);
 }
 
 /* What the newest version does not take is removed, or an old name; and what is called removed is so. */
-static void removed_is_what_the_newest_version_lacks(void **state)
+TEST(removed_is_what_the_newest_version_lacks)
 {
-    (void)state;
     for (size_t i = 0; i < key_count; i++) {
         const struct st_field *f = row_of(keys[i].path);
         const bool renamed = strcmp(f->path, "aio.thread_count") == 0 || strcmp(f->path, "seq_parallel_comm_data_type") == 0;
@@ -172,12 +165,11 @@ static void check_text(struct st_config_source *src, const struct st_field *f, c
     st_json_free(node);
 }
 
-static void rows_are_consistent(void **state)
+TEST(rows_are_consistent)
 {
     struct st_config_source *src = st_source_create(false);
     const struct st_field *f;
 
-    (void)state;
     assert_non_null(src);
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         assert_int_equal(st_field_index(f), i);
@@ -209,13 +201,12 @@ static char *generated(size_t *bytes)
     return text;
 }
 
-static void docs_are_up_to_date(void **state)
+TEST(docs_are_up_to_date)
 {
     size_t bytes;
     char *wanted = generated(&bytes), *docs = read_file(DOCS_FILE, NULL);
     const char *mark = strstr(docs, DOCS_MARK);
 
-    (void)state;
     assert_non_null(mark);
     if (strcmp(mark + strlen(DOCS_MARK), wanted) != 0)
         fail_msg("%s is older than the field table: run this test with --write %s", DOCS_FILE, DOCS_FILE);
@@ -240,17 +231,9 @@ static int write_docs(const char *path)
     return fclose(file) == 0 ? 0 : 1;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_of_deepspeed_has_a_verdict),
-        cmocka_unit_test(every_row_is_a_key_of_deepspeed),
-        cmocka_unit_test(removed_is_what_the_newest_version_lacks),
-        cmocka_unit_test(rows_are_consistent),
-        cmocka_unit_test(docs_are_up_to_date),
-    };
-
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_docs(argv[2]);
-    return cmocka_run_group_tests(tests, read_keys, NULL);
+    return test_run(read_keys, NULL);
 }

@@ -12,7 +12,7 @@ struct verdict_row {
     const char *reason; /* part of it; NULL: none at all */
 };
 
-static void verdicts(void **state)
+TEST(verdicts)
 {
 #define Z(inner) "{\"zero_optimization\": {" inner "}}"
     static const struct verdict_row rows[] = {
@@ -174,7 +174,6 @@ static void verdicts(void **state)
     };
 #undef Z
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -194,7 +193,7 @@ static void verdicts(void **state)
 }
 
 /* A section that is not here is off where all its switches are, however deep, and where it is empty. */
-static void sections_that_are_off_are_accepted(void **state)
+TEST(sections_that_are_off_are_accepted)
 {
 #define GONE(members) "{\"train_batch_size\": 1, \"compression_training\": " members "}"
     static const struct {
@@ -213,7 +212,6 @@ static void sections_that_are_off_are_accepted(void **state)
     };
 #undef GONE
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -242,7 +240,7 @@ static void put_count(char *text, size_t bytes, const char *key, int64_t value)
         snprintf(text + used, bytes - used, "%s\"%s\": %lld", comma, key, (long long)value);
 }
 
-static void batch_triples(void **state)
+TEST(batch_triples)
 {
     static const struct batch_row rows[] = {
         {32, 16, 2, 32, 16, 2, NULL},
@@ -270,7 +268,6 @@ static void batch_triples(void **state)
         {4294967295, 4294967295, 1, 4294967295, 4294967295, 1, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[256] = "{";
 
@@ -293,7 +290,7 @@ static void batch_triples(void **state)
 }
 
 /* reference: DeepSpeed's unit/runtime/test_ds_config_dict.py, whose world is 2. */
-static void batch_triples_of_ranks(void **state)
+TEST(batch_triples_of_ranks)
 {
     static const struct {
         uint32_t ranks;
@@ -316,7 +313,6 @@ static void batch_triples_of_ranks(void **state)
         {1024, {0, 4194304, 1, 0, 0, 0, "too large"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config_opts opts = {.ranks = rows[i].ranks};
         const struct batch_row *row = &rows[i].row;
@@ -342,7 +338,7 @@ static void batch_triples_of_ranks(void **state)
 }
 
 /* Leaves divide the micro-batches of a step; ranks have a power of two of them each, by default one. */
-static void leaves_divide_the_step(void **state)
+TEST(leaves_divide_the_step)
 {
     static const struct {
         uint32_t ranks, accum, given, resumed, want, own; /* given 0: left out; resumed: of the run that goes on, 0: none */
@@ -366,7 +362,6 @@ static void leaves_divide_the_step(void **state)
         {1, 6, 0, 4, 1, 1, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config_opts opts = {.ranks = rows[i].ranks, .leaves = rows[i].resumed};
         struct st_config_source *source = NULL;
@@ -398,7 +393,7 @@ struct bad_row {
     const char *text, *override, *pattern;
 };
 
-static void bad_input(void **state)
+TEST(bad_input)
 {
     static const struct bad_row rows[] = {
         /* form */
@@ -524,13 +519,12 @@ static void bad_input(void **state)
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"last_batch_iteration\": 5}}}", NULL, "knows its position"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         load_bad(rows[i].text, rows[i].override, rows[i].pattern);
 }
 
 /* Keys of speed and place take what DeepSpeed takes: the nearest that they have, and the run says so. */
-static void what_changes_no_result_is_brought_near(void **state)
+TEST(what_changes_no_result_is_brought_near)
 {
     static const struct {
         const char *text, *path, *value, *reason; /* reason NULL: it is right as it is */
@@ -556,7 +550,6 @@ static void what_changes_no_result_is_brought_near(void **state)
         {"{\"fp16\": {\"enabled\": true, \"hysteresis\": 0}}", "fp16.hysteresis", "0", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -576,14 +569,13 @@ static void what_changes_no_result_is_brought_near(void **state)
 
 /* The whole table: no key that changes no result refuses a value that DeepSpeed 0.19.8 takes.  fp16's numbers are such keys where
  * a run does not train in it. */
-static void no_key_of_speed_refuses_what_deepspeed_takes(void **state)
+TEST(no_key_of_speed_refuses_what_deepspeed_takes)
 {
     static const char *const switches[] = {"true", "0", "1", "\"on\"", "False", "\"n\""};
     static const char *const numbers[] = {"0", "1", "\"1\"", "1.0"}, *const lists[] = {"[]", "\"Block\"", "[\"Block\"]"};
     const struct st_field *f;
     uint32_t tried = 0;
 
-    (void)state;
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         const bool idle = st_field_inside(f, "fp16") && f->type != ST_FIELD_BOOL;
         const char *const *values = f->type == ST_FIELD_BOOL ? switches : f->type == ST_FIELD_LIST ? lists : numbers;
@@ -608,7 +600,7 @@ static void no_key_of_speed_refuses_what_deepspeed_takes(void **state)
 }
 
 /* What would change results in a run of several ranks, or of epochs, is refused there alone. */
-static void what_the_run_makes_of_a_key(void **state)
+TEST(what_the_run_makes_of_a_key)
 {
     static const struct {
         const char *text, *pattern; /* NULL: taken */
@@ -622,7 +614,6 @@ static void what_the_run_makes_of_a_key(void **state)
         {"{\"dataloader_drop_last\": false}", NULL, {.steps_later = true}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
         struct st_config config;
@@ -650,7 +641,7 @@ static char *with_long_name(const char *before, size_t bytes, const char *after)
 }
 
 /* The longest text that there is room for is taken whole, and one byte more is refused. */
-static void texts_have_a_longest_length(void **state)
+TEST(texts_have_a_longest_length)
 {
     static const struct {
         const char *before, *after, *refusal;
@@ -665,7 +656,6 @@ static void texts_have_a_longest_length(void **state)
          32767},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *fits = with_long_name(rows[i].before, rows[i].most, rows[i].after);
         char *longer = with_long_name(rows[i].before, rows[i].most + 1, rows[i].after);
@@ -678,22 +668,4 @@ static void texts_have_a_longest_length(void **state)
         free(fits);
         free(longer);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sections_that_are_off_are_accepted),
-        cmocka_unit_test(verdicts),
-        cmocka_unit_test(batch_triples),
-        cmocka_unit_test(batch_triples_of_ranks),
-        cmocka_unit_test(leaves_divide_the_step),
-        cmocka_unit_test(bad_input),
-        cmocka_unit_test(what_changes_no_result_is_brought_near),
-        cmocka_unit_test(no_key_of_speed_refuses_what_deepspeed_takes),
-        cmocka_unit_test(what_the_run_makes_of_a_key),
-        cmocka_unit_test(texts_have_a_longest_length),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,13 @@
  * blocks, grouped heads, padded rows, fp32, bf16, widened bf16 and fp16.  Windows, documents, scales, soft-capping.  A long
  * sequence, a key-value cache. */
 #include "tests/common/sample.h"
+#include "tests/common/test.h"
 #include "tests/offload/attention_reference.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Both directions of the reference, some elements of whose gradient are checked against differences of the forward. */
 static struct attention_reference reference_create(const struct st_attention *at, const void *qkv, const void *dout)
@@ -101,9 +98,8 @@ static const struct st_attention shapes[] = {
     SHAPE(1, 67, 4, 2, 8, 67, 33), SHAPE(2, 131, 4, 1, 8, 48, 32), SHAPE(1, 200, 2, 2, 32, 192, 64),
 };
 
-static void attention_matches(void **state)
+TEST(attention_matches)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         check_shape(&shapes[i], STRATA_F32, false, &plain);
         check_shape(&shapes[i], STRATA_BF16, false, &plain);
@@ -113,12 +109,11 @@ static void attention_matches(void **state)
 }
 
 /* Windows and documents that begin anywhere in a block, and borders of blocks; head sizes of the families. */
-static void options_match(void **state)
+TEST(options_match)
 {
     static const struct st_attention several = SHAPE(2, 135, 2, 1, 24, 100, 50);
     static const uint32_t dims[] = {64, 80, 96, 128, 256};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
             if (sample_takes(i, 3, dt))
@@ -188,13 +183,12 @@ static void check_golden_case(FILE *f, struct st_attention at)
     df_close(&d);
 }
 
-static void transformers_agrees(void **state)
+TEST(transformers_agrees)
 {
     struct st_attention at = {0};
     uint32_t cases = 0;
     FILE *f = fopen("tests/golden/attention.txt", "r");
 
-    (void)state;
     assert_non_null(f);
     for (; fscanf(f, "%u %u %u %u %u %u %f %f", &at.batch, &at.seq, &at.heads, &at.kv_heads, &at.head_dim, &at.window, &at.scale,
                   &at.softcap) == 8;
@@ -227,9 +221,8 @@ static struct results run_both(struct df_device *d, const struct st_attention *a
 }
 
 /* A window over everything, and documents that are whole sequences, are what attention is without them: bit by bit. */
-static void what_bounds_nothing_changes_no_bits(void **state)
+TEST(what_bounds_nothing_changes_no_bits)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct st_attention at = SHAPE(2, 135, 2, 1, 24, 100, 50);
         struct df_device d;
@@ -289,9 +282,8 @@ static void check_skipped(strata_dtype dt, bool documents)
     df_close(&d);
 }
 
-static void masked_tiles_are_skipped(void **state)
+TEST(masked_tiles_are_skipped)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         if (sample_takes(0, 3, dt))
             check_skipped(dt, false);
@@ -301,7 +293,7 @@ static void masked_tiles_are_skipped(void **state)
 }
 
 /* Never seq x seq for all heads: GPT-2's largest shape costs less than one head's scores in fp32 per worker. */
-static void workspace_is_small(void **state)
+TEST(workspace_is_small)
 {
     const struct st_attention at = {.batch = 8,
                                     .seq = 1024,
@@ -313,7 +305,6 @@ static void workspace_is_small(void **state)
                                     .dt = STRATA_BF16};
     const uint64_t one = st_tensor_cpu_ops.attention_workspace(&at, 1), two = st_tensor_cpu_ops.attention_workspace(&at, 2);
 
-    (void)state;
     assert_true(one < 4u << 20);
     assert_true(two - one < 4u << 20);
     assert_true(two > one);
@@ -394,9 +385,8 @@ static void check_long_dtype(strata_dtype dt, bool widen)
     df_close(&d);
 }
 
-static void long_sequence_stays_in_its_workspace(void **state)
+TEST(long_sequence_stays_in_its_workspace)
 {
-    (void)state;
     check_long_dtype(STRATA_F32, false);
     check_long_dtype(STRATA_BF16, false);
     check_long_dtype(STRATA_BF16, true);
@@ -469,11 +459,10 @@ static void check_cached(const struct st_attention *shape, strata_dtype dt, cons
     df_close(&d);
 }
 
-static void cached_rows_match(void **state)
+TEST(cached_rows_match)
 {
     static const struct option bounded[] = {{.window = 7}, {.window = 64, .softcap = 2.0f}, {.scale = 0.2f, .softcap = 3.0f}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bounded) / sizeof(bounded[0]); i++)
         check_cached(&shapes[3], (strata_dtype)(STRATA_F32 + i), &bounded[i]);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -487,9 +476,8 @@ static void cached_rows_match(void **state)
 }
 
 /* What generation computes is what training would, to the precision of the dtype. */
-static void cached_equals_forward(void **state)
+TEST(cached_equals_forward)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct st_attention at = SHAPE(1, 131, 4, 2, 24, 192, 96);
         const struct option window = {.window = 50, .scale = 0.25f, .softcap = 4.0f};
@@ -512,22 +500,4 @@ static void cached_equals_forward(void **state)
         free(want);
         df_close(&d);
     }
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_matches),
-        cmocka_unit_test(options_match),
-        cmocka_unit_test(transformers_agrees),
-        cmocka_unit_test(what_bounds_nothing_changes_no_bits),
-        cmocka_unit_test(masked_tiles_are_skipped),
-        cmocka_unit_test(workspace_is_small),
-        cmocka_unit_test(cached_rows_match),
-        cmocka_unit_test(cached_equals_forward),
-        cmocka_unit_test(long_sequence_stays_in_its_workspace),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Every op once, on devices that differ in number of workers, table of kernels and addresses: the bytes they leave must
  * be the same. */
+#include "tests/common/test.h"
 #include "tests/offload/attention_reference.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum {
     FFN = 140,
@@ -265,38 +262,22 @@ static void check_bits(strata_dtype dt, bool widen)
     free(want);
 }
 
-static void fp32_bits(void **state)
+TEST(fp32_bits)
 {
-    (void)state;
     check_bits(STRATA_F32, false);
 }
 
-static void bf16_bits(void **state)
+TEST(bf16_bits)
 {
-    (void)state;
     check_bits(STRATA_BF16, false);
 }
 
-static void widened_bits(void **state)
+TEST(widened_bits)
 {
-    (void)state;
     check_bits(STRATA_BF16, true);
 }
 
-static void fp16_bits(void **state)
+TEST(fp16_bits)
 {
-    (void)state;
     check_bits(STRATA_F16, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_bits),
-        cmocka_unit_test(bf16_bits),
-        cmocka_unit_test(widened_bits),
-        cmocka_unit_test(fp16_bits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* The ops of Llama and its relatives: RMSNorm, rotary positions and gates against fp64, gradients against central differences of
  * the fp64 forward, for fp32, bf16 and fp16. */
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define EPS 1e-5f
 
@@ -161,9 +158,8 @@ static void check_norm_variants(struct df_device *d, strata_dtype dt)
     check_norm_of(d, &both, dt, false);
 }
 
-static void rmsnorm_variants_match(void **state)
+TEST(rmsnorm_variants_match)
 {
-    (void)state;
     df_each_dtype(check_norm_variants);
 }
 
@@ -175,9 +171,8 @@ static void check_norm(struct df_device *d, strata_dtype dt)
     check_norm_shape(d, dt, STRATA_F32, 300, 128, true);
 }
 
-static void rmsnorm_matches(void **state)
+TEST(rmsnorm_matches)
 {
-    (void)state;
     df_each_dtype(check_norm);
 }
 
@@ -298,9 +293,8 @@ static void check_rope(struct df_device *d, strata_dtype dt)
         check_rope_shape(d, dt, &shapes[i]);
 }
 
-static void rope_matches(void **state)
+TEST(rope_matches)
 {
-    (void)state;
     df_each_dtype(check_rope);
 }
 
@@ -355,20 +349,7 @@ static void check_gated(struct df_device *d, strata_dtype dt)
     check_gated_shape(d, dt, 60, 72, ST_GELU_ERF);
 }
 
-static void gated_matches(void **state)
+TEST(gated_matches)
 {
-    (void)state;
     df_each_dtype(check_gated);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm_matches),
-        cmocka_unit_test(rmsnorm_variants_match),
-        cmocka_unit_test(rope_matches),
-        cmocka_unit_test(gated_matches),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

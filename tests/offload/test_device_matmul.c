@@ -1,15 +1,12 @@
 /* The device's matmul against fp64: blocks, transposed operands, sums into fp32, biases, and its epilogues, for fp32, bf16 and
  * fp16. */
 #include "kernels/ops/ops.h"
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* m, n, k: single blocks, several, with rests; an aux whose rows do and do not begin at multiples of 16 bytes. */
 static const uint32_t sizes[][3] = {{1, 1, 1},      {300, 200, 50}, {130, 1601, 33}, {512, 96, 31},
@@ -97,9 +94,8 @@ static void check_forms(struct df_device *d, strata_dtype dt)
     }
 }
 
-static void products_match(void **state)
+TEST(products_match)
 {
-    (void)state;
     df_each_dtype(check_forms);
 }
 
@@ -207,18 +203,7 @@ static void check_epilogues(struct df_device *d, strata_dtype dt)
     }
 }
 
-static void epilogues_match(void **state)
+TEST(epilogues_match)
 {
-    (void)state;
     df_each_dtype(check_epilogues);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_match),
-        cmocka_unit_test(epilogues_match),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

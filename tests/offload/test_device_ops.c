@@ -1,13 +1,10 @@
 /* The cpu device's row, column and pointwise ops: values against fp64, gradients against central differences of the fp64
  * forward, for fp32, bf16 and fp16, odd and prime shapes. */
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* --- LayerNorm --- */
 
@@ -144,9 +141,8 @@ static void check_norm(struct df_device *d, strata_dtype dt)
     check_norm_shape(d, dt, STRATA_F32, 2, 128, true);
 }
 
-static void norm_matches(void **state)
+TEST(norm_matches)
 {
-    (void)state;
     df_each_dtype(check_norm);
 }
 
@@ -211,9 +207,8 @@ static void check_cast(struct df_device *d, strata_dtype dt)
     free(before);
 }
 
-static void casts_keep_values(void **state)
+TEST(casts_keep_values)
 {
-    (void)state;
     df_each_dtype(check_cast);
 }
 
@@ -237,15 +232,13 @@ static void check_nf4_widen(struct df_device *d, strata_dtype dt)
     }
 }
 
-static void nf4_widens_as_the_kernels_do(void **state)
+TEST(nf4_widens_as_the_kernels_do)
 {
-    (void)state;
     df_each_dtype(check_nf4_widen);
 }
 
-static void pointwise_matches(void **state)
+TEST(pointwise_matches)
 {
-    (void)state;
     df_each_dtype(check_pointwise);
 }
 
@@ -263,9 +256,8 @@ static void check_bias(struct df_device *d, strata_dtype dt)
     free(want);
 }
 
-static void bias_matches(void **state)
+TEST(bias_matches)
 {
-    (void)state;
     df_each_dtype(check_bias);
 }
 
@@ -305,9 +297,8 @@ static void check_both_positions(struct df_device *d, strata_dtype dt)
     }
 }
 
-static void positions_match(void **state)
+TEST(positions_match)
 {
-    (void)state;
     df_each_dtype(check_both_positions);
 }
 
@@ -339,21 +330,19 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
     df_assert_close("dtable", dtable, STRATA_F32, want_table, VOCAB * COLS, df_tolerance(STRATA_F32));
 }
 
-static void embedding_matches(void **state)
+TEST(embedding_matches)
 {
-    (void)state;
     df_each_dtype(check_embedding);
 }
 
 /* --- bytes, gradient, update --- */
 
-static void bytes_move(void **state)
+TEST(bytes_move)
 {
     enum { BYTES = 700001 };
     struct df_device d;
     unsigned char *host = malloc(BYTES), *back = malloc(BYTES), *a, *b;
 
-    (void)state;
     df_open(&d, &(struct df_opts){0});
     a = df_alloc(&d, BYTES, STRATA_BF16);
     b = df_alloc(&d, BYTES, STRATA_BF16);
@@ -376,14 +365,13 @@ static void bytes_move(void **state)
 }
 
 /* Sums of leaves are added with one rounding, the same everywhere: beside ties, subnormals and infinities. */
-static void sums_are_folded(void **state)
+TEST(sums_are_folded)
 {
     const uint64_t elems = 150001;
     struct df_device d;
     float *sum, *addend, *want;
     uint16_t *narrow;
 
-    (void)state;
     df_open(&d, &(struct df_opts){0});
     sum = df_random(&d, elems, STRATA_F32, 1, 1, 0);
     addend = df_random(&d, elems, STRATA_F32, 2, 1e-3, 0);
@@ -440,9 +428,8 @@ static void check_finish(struct df_device *d, strata_dtype dt)
     assert_true(*nonfinite == want_bad && want_bad == 7);
 }
 
-static void gradient_is_finished(void **state)
+TEST(gradient_is_finished)
 {
-    (void)state;
     df_each_dtype(check_finish);
 }
 
@@ -537,36 +524,14 @@ static void check_adam(struct df_device *d, strata_dtype dt)
     }
 }
 
-static void update_equals_the_kernel(void **state)
+TEST(update_equals_the_kernel)
 {
-    (void)state;
     df_each_dtype(check_adam);
 }
 
-static void devices_by_name(void **state)
+TEST(devices_by_name)
 {
-    (void)state;
     assert_ptr_equal(st_device_find("cpu"), &st_device_cpu_ops);
     assert_null(st_device_find("tpu"));
     st_device_cpu_ops.close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_by_name),
-        cmocka_unit_test(norm_matches),
-        cmocka_unit_test(pointwise_matches),
-        cmocka_unit_test(casts_keep_values),
-        cmocka_unit_test(nf4_widens_as_the_kernels_do),
-        cmocka_unit_test(bias_matches),
-        cmocka_unit_test(embedding_matches),
-        cmocka_unit_test(positions_match),
-        cmocka_unit_test(sums_are_folded),
-        cmocka_unit_test(bytes_move),
-        cmocka_unit_test(gradient_is_finished),
-        cmocka_unit_test(update_equals_the_kernel),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

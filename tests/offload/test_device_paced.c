@@ -5,18 +5,15 @@
 #include "core/system/clock.h"
 #include "offload/plan/plan.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct df_device open_unpaced(void)
 {
@@ -52,14 +49,13 @@ static void on_done(void *ctx, strata_status st)
     atomic_store_explicit(&m->all->count, at + 1, memory_order_release);
 }
 
-static void marks_fire_in_order_after_their_work(void **state)
+TEST(marks_fire_in_order_after_their_work)
 {
     struct df_device d = open_unpaced();
     unsigned char *to = d.ops->arena(d.dev), from[64];
     struct marks all = {.d = &d, .last = to};
     struct mark marks[64];
 
-    (void)state;
     for (uint32_t i = 0; i < 64; i++) {
         marks[i] = (struct mark){&all, i};
         from[i] = (unsigned char)(i + 1);
@@ -79,13 +75,12 @@ static void marks_fire_in_order_after_their_work(void **state)
 }
 
 /* More tasks than the ring holds: the caller waits, nothing is lost, close runs what is left. */
-static void a_full_ring_blocks_the_caller(void **state)
+TEST(a_full_ring_blocks_the_caller)
 {
     struct df_device d = open_unpaced();
     unsigned char *p = d.ops->arena(d.dev);
     unsigned char last = 0;
 
-    (void)state;
     memset(p, 7, 2001);
     p[0] = 9;
     for (uint32_t i = 0; i < 2000; i++)
@@ -99,13 +94,12 @@ static void a_full_ring_blocks_the_caller(void **state)
     assert_int_equal(last, 0);
 }
 
-static void copies_arrive_whole(void **state)
+TEST(copies_arrive_whole)
 {
     const uint64_t bytes = (5u << 20) + 3;
     struct df_device d = open_unpaced();
     unsigned char *up = malloc(bytes), *down = calloc(bytes, 1), *at = d.ops->arena(d.dev) + 5;
 
-    (void)state;
     assert_true(up != NULL && down != NULL);
     for (uint64_t i = 0; i < bytes; i++)
         up[i] = (unsigned char)df_bits(1, i);
@@ -132,13 +126,12 @@ static double seconds_since(uint64_t start_ns)
 }
 
 /* Lower bounds alone: a loaded machine may take any time longer. */
-static void nothing_is_faster_than_the_machine(void **state)
+TEST(nothing_is_faster_than_the_machine)
 {
     struct df_device d = df_open_paced(&(struct st_machine){.rates.upload = 200e6, .rates.download = 100e6});
     const uint64_t bytes = 3u << 20, start = st_clock_ns();
     unsigned char *host = calloc(bytes, 1), *at = d.ops->arena(d.dev);
 
-    (void)state;
     assert_non_null(host);
     for (uint32_t i = 0; i < 3; i++)
         df_ok(d.ops->upload(d.dev, at, host, i == 2 ? bytes / 3 : bytes));
@@ -152,14 +145,13 @@ static void nothing_is_faster_than_the_machine(void **state)
 }
 
 /* An op is what a notice is asked for; each takes its launch, also where it moves nothing. */
-static void every_op_is_launched(void **state)
+TEST(every_op_is_launched)
 {
     struct df_device d = df_open_paced(&(struct st_machine){.rates.launch = 2e-3});
     struct marks all = {.d = &d};
     struct mark marks[5];
     const uint64_t start = st_clock_ns();
 
-    (void)state;
     for (uint32_t i = 0; i < 5; i++) {
         marks[i] = (struct mark){&all, i};
         df_ok(d.ops->notify(d.dev, ST_QUEUE_COMPUTE, on_done, &marks[i]));
@@ -170,7 +162,7 @@ static void every_op_is_launched(void **state)
 }
 
 /* The cpu device's links: the same promise. */
-static void limited_links_of_the_cpu_device(void **state)
+TEST(limited_links_of_the_cpu_device)
 {
     const struct st_device_ops *ops = st_device_find("cpu");
     struct st_device_opts opts = {
@@ -179,7 +171,6 @@ static void limited_links_of_the_cpu_device(void **state)
     struct st_device *dev;
     uint64_t start;
 
-    (void)state;
     assert_non_null(host);
     memset(host, 5, 1u << 20);
     df_ok(st_workers_create(&opts.workers, 2, NULL));
@@ -200,14 +191,13 @@ static void limited_links_of_the_cpu_device(void **state)
     free(host);
 }
 
-static void failures_are_reported_once(void **state)
+TEST(failures_are_reported_once)
 {
     struct df_device d = open_unpaced();
     struct marks all = {.d = &d};
     struct mark marks[3] = {{&all, 0}, {&all, 1}, {&all, 2}};
     unsigned char *p = d.ops->arena(d.dev);
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "paced.task", .after = 1, .count = 2, .result = -EIO});
     for (uint32_t i = 0; i < 3; i++) {
         df_ok(d.ops->zero(d.dev, p, 64));
@@ -230,7 +220,7 @@ static void failures_are_reported_once(void **state)
     d.ops->close(d.dev);
 }
 
-static void open_fails_cleanly(void **state)
+TEST(open_fails_cleanly)
 {
     const struct st_device_ops *ops = st_device_find("paced");
     struct st_machine machine = {0};
@@ -238,7 +228,6 @@ static void open_fails_cleanly(void **state)
     struct st_device *dev = NULL;
     struct fault_walk walk = {.result = -ENOMEM};
 
-    (void)state;
     assert_int_equal(ops->open(&dev, &opts), STRATA_E_INVAL);
     assert_null(dev);
     opts.pace = &machine;
@@ -332,9 +321,8 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     df_ok(d->ops->finish(d->dev, ST_QUEUE_UPDATE));
 }
 
-static void real_work_has_the_cpu_devices_bits(void **state)
+TEST(real_work_has_the_cpu_devices_bits)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct df_device cpu, paced = open_unpaced();
         struct work a, b;
@@ -364,9 +352,8 @@ struct st_op_traffic __wrap_st_op_traffic(const struct st_op_shape *shape)
     return traffic;
 }
 
-static void updates_pay_for_what_they_move(void **state)
+TEST(updates_pay_for_what_they_move)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct df_device d = open_unpaced();
         uint64_t moments = 0;
@@ -385,35 +372,15 @@ static void updates_pay_for_what_they_move(void **state)
 }
 
 /* Bytes of passes over the device's memory; updates and the other passes are made by one processor.  Lower bounds alone. */
-static void passes_take_turns_at_the_memorys_rate(void **state)
+TEST(passes_take_turns_at_the_memorys_rate)
 {
     struct df_device d = df_open_paced(&(struct st_machine){.rates.memory = 20e6});
     const uint64_t start = st_clock_ns();
     struct work w;
 
-    (void)state;
     do_work(&d, &w, STRATA_F16);
     /* ROWS rows looked up and scattered, a gradient rounded, three updates of a master by moments in 32, 16 and 8 bits. */
     assert_true(seconds_since(start) >=
                 ((double)ROWS * COLS * (4 + 2) + ELEMS * (6.0 + 3 * (2 + 2 + 8) + 2 * (8 + 4 + 2))) / 20e6);
     d.ops->close(d.dev);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks_fire_in_order_after_their_work),
-        cmocka_unit_test(a_full_ring_blocks_the_caller),
-        cmocka_unit_test(copies_arrive_whole),
-        cmocka_unit_test(nothing_is_faster_than_the_machine),
-        cmocka_unit_test(every_op_is_launched),
-        cmocka_unit_test(limited_links_of_the_cpu_device),
-        cmocka_unit_test(failures_are_reported_once),
-        cmocka_unit_test(open_fails_cleanly),
-        cmocka_unit_test(real_work_has_the_cpu_devices_bits),
-        cmocka_unit_test(updates_pay_for_what_they_move),
-        cmocka_unit_test(passes_take_turns_at_the_memorys_rate),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

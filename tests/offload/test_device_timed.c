@@ -7,15 +7,11 @@
 #include "core/trace/trace.h"
 #include "offload/device/device_timed.h"
 #include "offload/device/tensor_ops.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #ifndef DF_DEVICE
 #define DF_DEVICE "cpu"
@@ -114,13 +110,12 @@ static uint64_t all_calls(const struct timed *t)
     return calls;
 }
 
-static void calls_are_counted_by_shape(void **state)
+TEST(calls_are_counted_by_shape)
 {
     struct timed t;
     unsigned char host[512];
     const struct st_op_class *c;
 
-    (void)state;
     open_timed(&t);
     for (uint32_t i = 0; i < 3; i++)
         zero(&t, 4096);
@@ -150,7 +145,7 @@ static void calls_are_counted_by_shape(void **state)
 }
 
 /* What an op reads or writes beside its usual operands counts: a residual, gradients of weights, what C holds, a bias, aux. */
-static void optional_operands_count(void **state)
+TEST(optional_operands_count)
 {
     enum { ROWS = 8, COLS = 32 };
     struct st_rmsnorm norm = {.rows = ROWS, .heads = 1, .cols = COLS, .stride = COLS, .eps = 1e-5f, .dt = STRATA_F32};
@@ -161,7 +156,6 @@ static void optional_operands_count(void **state)
     struct timed t;
     float *at[8];
 
-    (void)state;
     open_timed(&t);
     o = t.dev->ops->tensors;
     for (uint32_t i = 0; i < 8; i++)
@@ -224,7 +218,7 @@ static void optional_operands_count(void **state)
 }
 
 /* Rows of all sequences; columns of all heads, and of those of keys and values. */
-static void attention_says_its_heads(void **state)
+TEST(attention_says_its_heads)
 {
     const struct st_attention at = {.batch = 2,
                                     .seq = 16,
@@ -238,7 +232,6 @@ static void attention_says_its_heads(void **state)
     const struct st_op_class *c;
     struct timed t;
 
-    (void)state;
     open_timed(&t);
     assert_true(t.dev->ops->tensors->attention_workspace(&at, 2) < ARENA / 2);
     ok(t.dev->ops->tensors->attention_forward(t.dev, &at, t.arena, (float *)(void *)(t.arena + 8192), t.arena + 16384,
@@ -251,13 +244,12 @@ static void attention_says_its_heads(void **state)
 }
 
 /* In the order of the calls, one after the other, between the clock before and after; the same times as the classes have. */
-static void calls_ran_when_the_trace_says(void **state)
+TEST(calls_ran_when_the_trace_says)
 {
     struct st_trace_count count;
     struct timed t;
     uint64_t before, ns = 0, last;
 
-    (void)state;
     open_timed(&t);
     for (uint32_t i = 0; i < MANY; i++)
         zero(&t, 64 * (1 + i % 2));
@@ -280,11 +272,10 @@ static void calls_ran_when_the_trace_says(void **state)
     close_timed(&t);
 }
 
-static void only_what_is_asked_for_is_recorded(void **state)
+TEST(only_what_is_asked_for_is_recorded)
 {
     struct timed t;
 
-    (void)state;
     open_timed(&t);
     st_op_times_record(t.times, false);
     zero(&t, 64);
@@ -300,13 +291,12 @@ static void only_what_is_asked_for_is_recorded(void **state)
     close_timed(&t);
 }
 
-static void shapes_beyond_the_classes_share_one(void **state)
+TEST(shapes_beyond_the_classes_share_one)
 {
     const struct st_op_class *shared;
     struct timed t;
     char text[ST_OP_SHAPE_TEXT];
 
-    (void)state;
     open_timed(&t);
     for (uint32_t i = 1; i <= MANY_ROWS; i++)
         zero(&t, 4 * i);
@@ -323,12 +313,11 @@ static void shapes_beyond_the_classes_share_one(void **state)
 }
 
 /* A slice has its part of the tokens: 25 of 100 rows. */
-static void slices_of_the_table_have_their_part_of_the_rows(void **state)
+TEST(slices_of_the_table_have_their_part_of_the_rows)
 {
     static const int32_t tokens[40] = {0};
     struct timed t;
 
-    (void)state;
     open_timed(&t);
     ok(t.dev->ops->upload(t.dev, t.arena, tokens, sizeof(tokens)));
     ok(t.dev->ops->finish(t.dev, ST_QUEUE_UPLOAD));
@@ -342,12 +331,11 @@ static void slices_of_the_table_have_their_part_of_the_rows(void **state)
     close_timed(&t);
 }
 
-static void a_device_that_waits_cannot_be_timed(void **state)
+TEST(a_device_that_waits_cannot_be_timed)
 {
     struct st_device inner = {.ops = &st_device_paced_ops}, *dev = &inner;
     struct st_op_times *times;
 
-    (void)state;
     ok(st_op_times_create(&times, &(struct st_op_times_opts){0}));
     assert_int_equal(st_device_timed_open(&dev, times), STRATA_E_NOSYS);
     assert_non_null(strstr(strata_last_error(), "paced"));
@@ -356,14 +344,13 @@ static void a_device_that_waits_cannot_be_timed(void **state)
 }
 
 /* The state of Adam has one moment more than that of SGD. */
-static void updates_count_their_moments(void **state)
+TEST(updates_count_their_moments)
 {
     static const struct st_update_coef coefs[] = {{.rule = ST_RULE_SGD, .grad_scale = 1},
                                                   {.rule = ST_RULE_ADAM, .grad_scale = 1}};
     double bytes[2];
     struct timed t;
 
-    (void)state;
     open_timed(&t);
     zero(&t, ARENA);
     for (uint32_t adam = 0; adam < 2; adam++) {
@@ -378,21 +365,4 @@ static void updates_count_their_moments(void **state)
     }
     assert_true(bytes[1] - bytes[0] == 2 * sizeof(float));
     close_timed(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(optional_operands_count),
-        cmocka_unit_test(calls_are_counted_by_shape),
-        cmocka_unit_test(attention_says_its_heads),
-        cmocka_unit_test(calls_ran_when_the_trace_says),
-        cmocka_unit_test(only_what_is_asked_for_is_recorded),
-        cmocka_unit_test(shapes_beyond_the_classes_share_one),
-        cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
-        cmocka_unit_test(updates_count_their_moments),
-        cmocka_unit_test(a_device_that_waits_cannot_be_timed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

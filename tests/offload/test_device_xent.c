@@ -1,13 +1,10 @@
 /* Softmax cross-entropy over slices of the vocabulary: loss and gradient against fp64, slices against the whole, and a
  * vocabulary of 50257 in slices of 4096. */
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEP 1e-5 /* of a central difference */
 
@@ -148,20 +145,18 @@ static void check_softcap(float softcap)
     problem_destroy(&p);
 }
 
-static void loss_and_gradient_match(void **state)
+TEST(loss_and_gradient_match)
 {
-    (void)state;
     check_softcap(0.0f);
     check_softcap(3.0f);
 }
 
 /* GPT-2's head: 13 slices of at most 4096 columns; a slice of 1024 rows is 16 MiB. */
-static void large_vocabulary(void **state)
+TEST(large_vocabulary)
 {
     struct problem p;
     double sliced_loss, whole_loss, want_loss = 0, *sliced, *whole;
 
-    (void)state;
     assert_true(UINT64_C(1024) * 4096 * sizeof(float) <= 64u << 20);
     problem_create(&p, 8, 50257);
     sliced = run_slices(&p, 4096, STRATA_F32, 1, &sliced_loss);
@@ -184,12 +179,11 @@ static void large_vocabulary(void **state)
 }
 
 /* A logit that is not a number must reach the loss. */
-static void nan_is_seen(void **state)
+TEST(nan_is_seen)
 {
     struct problem p;
     double loss, *got;
 
-    (void)state;
     problem_create(&p, 4, 50);
     p.logits[2 * 50 + 7] = (double)NAN;
     got = run_slices(&p, 16, STRATA_F32, 1, &loss);
@@ -198,15 +192,4 @@ static void nan_is_seen(void **state)
     assert_true(got[1 * 50 + 1] > 0);
     free(got);
     problem_destroy(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loss_and_gradient_match),
-        cmocka_unit_test(large_vocabulary),
-        cmocka_unit_test(nan_is_seen),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

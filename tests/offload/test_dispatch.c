@@ -1,11 +1,6 @@
 /* test_dispatch - which op goes next: waits, turns of the cycle before, masks, queues that run in order. */
 #include "offload/program/dispatch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/common/test.h"
 
 #define ALL (ST_PHASE_PROLOGUE | ST_PHASE_BODY)
 
@@ -43,11 +38,10 @@ static void run_cycle(struct st_dispatch *d)
     assert_true(st_dispatch_over(d));
 }
 
-static void an_op_waits_for_what_it_names(void **state)
+TEST(an_op_waits_for_what_it_names)
 {
     struct st_dispatch d;
 
-    (void)state;
     assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start(&d, 0);
@@ -69,9 +63,8 @@ static void an_op_waits_for_what_it_names(void **state)
 }
 
 /* Through an upload that has not been handed out to the read that it waits for; not through a lane that is at work. */
-static void a_stall_is_blamed_on_what_is_under_way(void **state)
+TEST(a_stall_is_blamed_on_what_is_under_way)
 {
-    (void)state;
     for (int queues = 0; queues <= 1; queues++) {
         struct st_dispatch d;
         struct st_stall s;
@@ -105,11 +98,10 @@ static void a_stall_is_blamed_on_what_is_under_way(void **state)
 }
 
 /* Of the cycle before: what a wait names, and an op's own turn. */
-static void a_cycle_follows_the_one_before(void **state)
+TEST(a_cycle_follows_the_one_before)
 {
     struct st_dispatch d;
 
-    (void)state;
     assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     run_cycle(&d);
     st_dispatch_begin(&d, ST_PHASE_BODY);
@@ -129,11 +121,10 @@ static void a_cycle_follows_the_one_before(void **state)
     st_dispatch_fini(&d);
 }
 
-static void a_masked_op_only_waits(void **state)
+TEST(a_masked_op_only_waits)
 {
     struct st_dispatch d;
 
-    (void)state;
     assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_PROLOGUE); /* no update */
     assert_true(st_dispatch_masked(&d, 5));
@@ -146,11 +137,10 @@ static void a_masked_op_only_waits(void **state)
 }
 
 /* A queue brings block 3 after block 2 by itself; the upload, on another queue, still waits; and so does what is masked. */
-static void queues_keep_their_own_order(void **state)
+TEST(queues_keep_their_own_order)
 {
     struct st_dispatch d;
 
-    (void)state;
     assert_int_equal(st_dispatch_init(&d, &program, true), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start_and_finish(&d, 0);
@@ -168,15 +158,4 @@ static void queues_keep_their_own_order(void **state)
     assert_int_equal(st_dispatch_blocker(&d, ST_LANE_COMPUTE), 2);
     ops[3].phases = ALL;
     st_dispatch_fini(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_op_waits_for_what_it_names),  cmocka_unit_test(a_stall_is_blamed_on_what_is_under_way),
-        cmocka_unit_test(a_cycle_follows_the_one_before), cmocka_unit_test(a_masked_op_only_waits),
-        cmocka_unit_test(queues_keep_their_own_order),
-    };
-
-    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

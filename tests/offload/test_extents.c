@@ -4,6 +4,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include <errno.h>
@@ -12,13 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { FILE_MOST = 4096 };
 
@@ -71,12 +65,11 @@ static void seal(struct file *f)
     memcpy(f->bytes + f->size - ST_EXTENTS_TRAILER, f->digest, ST_EXTENTS_TRAILER);
 }
 
-static void comes_back(void **state)
+TEST(comes_back)
 {
     struct st_extents e = fixture_extents(), back;
     const struct file f = file_of(&e);
 
-    (void)state;
     assert_int_equal(e.row_count, 4 + 3 + 1); /* a bf16 group, an fp32 one that is its own master, a frozen one */
     assert_ok(read_back(&back, &f, f.digest));
     assert_int_equal(back.row_count, e.row_count);
@@ -87,24 +80,22 @@ static void comes_back(void **state)
     st_extents_fini(&e);
 }
 
-static void none_is_a_file_too(void **state)
+TEST(none_is_a_file_too)
 {
     const struct st_extents none = {0};
     const struct file f = file_of(&none);
     struct st_extents back;
 
-    (void)state;
     assert_ok(read_back(&back, &f, NULL));
     assert_int_equal(back.row_count + back.sum_count, 0);
     st_extents_fini(&back);
 }
 
-static void every_flipped_byte_is_found(void **state)
+TEST(every_flipped_byte_is_found)
 {
     struct st_extents e = fixture_extents(), back;
     struct file f = file_of(&e);
 
-    (void)state;
     for (uint64_t i = 0; i < f.size; i++)
         for (uint32_t flip = 1; flip < 256; flip *= 2) {
             f.bytes[i] = (unsigned char)(f.bytes[i] ^ flip);
@@ -120,25 +111,23 @@ static void every_flipped_byte_is_found(void **state)
     st_extents_fini(&e);
 }
 
-static void another_checkpoints_file_is_refused(void **state)
+TEST(another_checkpoints_file_is_refused)
 {
     struct st_extents e = fixture_extents(), back;
     const struct file f = file_of(&e);
 
-    (void)state;
     assert_refused(read_back(&back, &f, "00112233445566778899aabbccddeeff"), STRATA_E_CORRUPT,
                    "not the one that the manifest names");
     st_extents_fini(&e);
 }
 
 /* Numbers in the header that promise more than the file has: no memory is taken for them. */
-static void counts_are_bounded(void **state)
+TEST(counts_are_bounded)
 {
     static const uint64_t counts[] = {0, 1, 7, UINT64_C(1) << 61, UINT64_MAX / 56 + 1, UINT64_MAX};
     struct st_extents e = fixture_extents(), back;
     const struct file f = file_of(&e);
 
-    (void)state;
     for (uint32_t at = 16; at <= 24; at += 8)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
             struct file changed = f;
@@ -150,7 +139,7 @@ static void counts_are_bounded(void **state)
     st_extents_fini(&e);
 }
 
-static void impossible_rows_are_refused(void **state)
+TEST(impossible_rows_are_refused)
 {
     struct st_extents e = fixture_extents(), back;
     const struct file f = file_of(&e);
@@ -183,7 +172,6 @@ static void impossible_rows_are_refused(void **state)
         CASE(7, sum_first, UINT64_MAX, "impossible"),
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct file changed = f;
 
@@ -195,25 +183,23 @@ static void impossible_rows_are_refused(void **state)
     st_extents_fini(&e);
 }
 
-static void sums_without_a_row_are_refused(void **state)
+TEST(sums_without_a_row_are_refused)
 {
     struct st_extents e = fixture_extents(), back;
     struct file f;
 
-    (void)state;
     e.sum_count++;
     f = file_of(&e);
     assert_refused(read_back(&back, &f, NULL), STRATA_E_CORRUPT, "belong to no row");
     st_extents_fini(&e);
 }
 
-static void every_failure_has_a_sentence(void **state)
+TEST(every_failure_has_a_sentence)
 {
     struct fault_walk walk = {.result = -EIO};
     struct st_extents e = fixture_extents(), back = {0};
     const struct file f = file_of(&e);
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         const strata_status st = read_back(&back, &f, f.digest);
 
@@ -295,7 +281,7 @@ static struct st_extents cut(struct st_manifest *m)
 }
 
 /* Whichever part has a row: it lies behind the parts before, in its own space. */
-static void parts_make_up_the_whole(void **state)
+TEST_SETUP(parts_make_up_the_whole, scratch_create, scratch_remove)
 {
     struct st_manifest m;
     struct st_extents e = cut(&m), back;
@@ -303,7 +289,6 @@ static void parts_make_up_the_whole(void **state)
     char paths[PARTS][64];
     struct file f;
 
-    (void)state;
     for (uint32_t shift = 0; shift < PARTS; shift++) {
         write_parts(&e, paths, shift, UINT64_MAX);
         assert_ok(merge(paths, &f));
@@ -325,14 +310,13 @@ static void parts_make_up_the_whole(void **state)
     st_manifest_fini(&m);
 }
 
-static void a_parts_flipped_byte_is_found(void **state)
+TEST_SETUP(a_parts_flipped_byte_is_found, scratch_create, scratch_remove)
 {
     struct st_manifest m;
     struct st_extents e = cut(&m);
     char paths[PARTS][64];
     struct file f;
 
-    (void)state;
     write_parts(&e, paths, 0, UINT64_MAX);
     assert_ok(merge(paths, &f));
     for (uint64_t at = 0; at < ST_EXTENTS_HEADER + 3 * sizeof(*e.rows); at += 5) {
@@ -349,36 +333,16 @@ static void a_parts_flipped_byte_is_found(void **state)
 }
 
 /* A row that two ranks have. */
-static void parts_do_not_overlap(void **state)
+TEST_SETUP(parts_do_not_overlap, scratch_create, scratch_remove)
 {
     struct st_manifest m;
     struct st_extents e = cut(&m);
     char paths[PARTS][64];
     struct file f;
 
-    (void)state;
     write_parts(&e, paths, 0, UINT64_MAX);
     memcpy(paths[2], paths[0], sizeof(paths[0]));
     assert_refused(merge(paths, &f), STRATA_E_CORRUPT, "out of order");
     st_extents_fini(&e);
     st_manifest_fini(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back),
-        cmocka_unit_test_setup_teardown(parts_make_up_the_whole, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_parts_flipped_byte_is_found, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(parts_do_not_overlap, scratch_create, scratch_remove),
-        cmocka_unit_test(none_is_a_file_too),
-        cmocka_unit_test(every_flipped_byte_is_found),
-        cmocka_unit_test(another_checkpoints_file_is_refused),
-        cmocka_unit_test(counts_are_bounded),
-        cmocka_unit_test(impossible_rows_are_refused),
-        cmocka_unit_test(sums_without_a_row_are_refused),
-        cmocka_unit_test(every_failure_has_a_sentence),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

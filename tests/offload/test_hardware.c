@@ -4,18 +4,12 @@
 #include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -40,12 +34,11 @@ static bool near(double a, double b, double part)
 }
 
 /* The names say what the file says, which others measured. */
-static void names_make_the_machine_of_a_file(void **state)
+TEST(names_make_the_machine_of_a_file)
 {
     const struct st_machine m = machine_of("4090", "128GB:2xDDR5-5600", "5.6GB/s:2TBx2");
     struct st_machine file;
 
-    (void)state;
     assert_int_equal(st_machine_read(&file, "tests/machines/card-24gb.json"), STRATA_OK);
     assert_int_equal(m.capacity.bytes[STRATA_TIER_DEVICE], file.capacity.bytes[STRATA_TIER_DEVICE]);
     assert_true(near((double)m.capacity.bytes[STRATA_TIER_HOST], (double)file.capacity.bytes[STRATA_TIER_HOST], 0.02));
@@ -64,11 +57,10 @@ static void names_make_the_machine_of_a_file(void **state)
     assert_true(near(m.rates.checksum, file.rates.checksum, 1e-9));
 }
 
-static void every_card_is_sane(void **state)
+TEST(every_card_is_sane)
 {
     uint32_t row = 0;
 
-    (void)state;
     for (const char *name; (name = st_hardware_gpu_name(row)) != NULL; row++) {
         const struct st_machine m = machine_of(name, "64GB", "gen4:2TB");
         struct st_hardware h;
@@ -94,7 +86,7 @@ static void check_name(const char *name, const char *card)
 }
 
 /* The rows of share/strata/hardware.json against each other: names that people could mean are one card's alone. */
-static void rows_are_consistent(void **state)
+TEST(rows_are_consistent)
 {
     const st_json *cards;
     size_t bytes = 0;
@@ -102,7 +94,6 @@ static void rows_are_consistent(void **state)
     st_json *root;
     double written;
 
-    (void)state;
     assert_int_equal(st_json_parse(&root, text, bytes, "hardware.json"), STRATA_OK);
     cards = st_json_get(root, "cards");
     for (const st_json *c = st_json_first(cards); c != NULL; c = st_json_next(c)) {
@@ -125,7 +116,7 @@ static void rows_are_consistent(void **state)
     free(text);
 }
 
-static void cards_are_found_as_people_write_them(void **state)
+TEST(cards_are_found_as_people_write_them)
 {
     static const char *const names[][2] = {
         {"4090", "rtx-4090"},
@@ -172,14 +163,13 @@ static void cards_are_found_as_people_write_them(void **state)
     };
     struct st_hardware h;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         assert_int_equal(parse(&h, names[i][0], NULL, NULL, 0), STRATA_OK);
         assert_string_equal(st_hardware_gpu_name(h.gpu), names[i][1]);
     }
 }
 
-static void an_unknown_card_is_answered(void **state)
+TEST(an_unknown_card_is_answered)
 {
     static const char *const unknown[] = {
         "4091",        "GTX 1080",
@@ -189,7 +179,6 @@ static void an_unknown_card_is_answered(void **state)
         "----",        "a name that is longer than any that a card has ever had and goes on for a while yet"};
     struct st_hardware h;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         assert_int_equal(parse(&h, unknown[i], NULL, NULL, 0), STRATA_E_INVAL);
         assert_non_null(strstr(strata_last_error(), "nearest: "));
@@ -200,7 +189,7 @@ static void an_unknown_card_is_answered(void **state)
     assert_int_equal(parse(&h, NULL, "64GB", NULL, 0), STRATA_E_INVAL);
 }
 
-static void memory_is_read(void **state)
+TEST(memory_is_read)
 {
     static const struct {
         const char *text;
@@ -231,7 +220,6 @@ static void memory_is_read(void **state)
                                       "99999999999999999999999999GB"};
     struct st_hardware h;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(parse(&h, "4090", good[i].text, NULL, 0), STRATA_OK);
         assert_int_equal(h.ram_bytes, good[i].gib * GIB);
@@ -249,19 +237,18 @@ static void memory_is_read(void **state)
 }
 
 /* Rate of memory, and so of updates, is that of its channels. */
-static void channels_make_updates_faster(void **state)
+TEST(channels_make_updates_faster)
 {
     const struct st_machine two = machine_of("4090", "128GB:2xDDR5-5600", NULL),
                             eight = machine_of("4090", "128GB:8xDDR5-5600", NULL),
                             old = machine_of("4090", "128GB:2xDDR4-2800", NULL);
 
-    (void)state;
     assert_true(near(eight.rates.update, 4 * two.rates.update, 1e-9));
     assert_true(near(old.rates.update, two.rates.update / 2, 1e-9));
     assert_true(eight.capacity.workers == 4 * two.capacity.workers);
 }
 
-static void drives_are_read(void **state)
+TEST(drives_are_read)
 {
     static const char *const bad[] = {"7GB/s",        "2TB",         "7GB/s:",       ":2TB",         "7GB/s:2TBx", "7GB/s:2TBx0",
                                       "7GB/s:2TBx65", "101GB/s:2TB", "7GB/s:1001TB", "gen6:2TB",     "7:2",        "7GB/s:2TB x2",
@@ -270,7 +257,6 @@ static void drives_are_read(void **state)
     struct st_hardware h;
     const char *text = "3500MB/s:1TBx3";
 
-    (void)state;
     assert_int_equal(parse(&h, "4090", NULL, &text, 1), STRATA_OK);
     assert_int_equal(h.drive_count, 3);
     assert_true(near(h.drives[2].read, 3.5e9, 1e-9));
@@ -285,13 +271,12 @@ static void drives_are_read(void **state)
 }
 
 /* A slow drive of the same size holds less of a swap than a fast one, so that both are done at the same time. */
-static void unlike_drives_are_full_together(void **state)
+TEST(unlike_drives_are_full_together)
 {
     static const char *const drives[] = {"2GB/s:2TB", "6GB/s:2TB", "2GB/s:2TB"};
     struct st_hardware h;
     struct st_machine m;
 
-    (void)state;
     for (size_t first = 0; first < 2; first++) {
         assert_int_equal(parse(&h, "4090", NULL, drives + first, 2), STRATA_OK);
         st_hardware_machine(&m, &h);
@@ -300,13 +285,12 @@ static void unlike_drives_are_full_together(void **state)
     }
 }
 
-static void one_more_of_each(void **state)
+TEST(one_more_of_each)
 {
     struct st_hardware h;
     struct st_machine before, after;
     uint32_t cards = 0;
 
-    (void)state;
     assert_int_equal(parse(&h, "3060", "64GB", NULL, 0), STRATA_OK);
     for (st_hardware_machine(&before, &h); st_hardware_more_gpu(&h); before = after, cards++) {
         st_hardware_machine(&after, &h);
@@ -335,7 +319,7 @@ static void one_more_of_each(void **state)
 }
 
 /* A card runs at the slower of its own generation and lanes and its slot's. */
-static void a_slot_may_be_slower(void **state)
+TEST(a_slot_may_be_slower)
 {
     static const struct {
         const char *gpu;
@@ -347,7 +331,6 @@ static void a_slot_may_be_slower(void **state)
                                       "4090:gen3x0", "4090:gen3x8x", "4090:x8",  "4090:gen3 x8", "4090:gen31"};
     struct st_hardware h;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
         const struct st_machine m = machine_of(slots[i].gpu, NULL, NULL);
 
@@ -362,11 +345,10 @@ static void a_slot_may_be_slower(void **state)
 }
 
 /* GPUs of capability 7.5 compute in fp16; a better card than another in bf16 computes in that, and is no laptop. */
-static void old_cards_have_no_bf16(void **state)
+TEST(old_cards_have_no_bf16)
 {
     struct st_hardware h;
 
-    (void)state;
     assert_true(machine_of("T4", NULL, NULL).capacity.lacks_bf16);
     assert_true(machine_of("2080 Ti", NULL, NULL).capacity.lacks_bf16);
     assert_false(machine_of("3050", NULL, NULL).capacity.lacks_bf16);
@@ -378,24 +360,4 @@ static void old_cards_have_no_bf16(void **state)
         assert_false(m.capacity.lacks_bf16);
         assert_null(strstr(st_hardware_gpu_name(h.gpu), "laptop"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_make_the_machine_of_a_file),
-        cmocka_unit_test(every_card_is_sane),
-        cmocka_unit_test(rows_are_consistent),
-        cmocka_unit_test(cards_are_found_as_people_write_them),
-        cmocka_unit_test(an_unknown_card_is_answered),
-        cmocka_unit_test(memory_is_read),
-        cmocka_unit_test(channels_make_updates_faster),
-        cmocka_unit_test(drives_are_read),
-        cmocka_unit_test(unlike_drives_are_full_together),
-        cmocka_unit_test(one_more_of_each),
-        cmocka_unit_test(a_slot_may_be_slower),
-        cmocka_unit_test(old_cards_have_no_bf16),
-    };
-
-    return cmocka_run_group_tests_name("hardware", tests, NULL, NULL);
 }

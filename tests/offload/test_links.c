@@ -3,18 +3,12 @@
 #include "offload/device/device.h"
 #include "offload/machine/machine.h"
 #include "offload/simulate/bounds.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void assert_near(double value, double wanted)
 {
@@ -26,7 +20,7 @@ static void assert_near(double value, double wanted)
 static const struct st_rates links = {
     .link_node = 450, .link_nodes = 80, .latency_node = 0.25, .latency_nodes = 2, .node_ranks = 8};
 
-static void bytes_inside_and_between_nodes(void **state)
+TEST(bytes_inside_and_between_nodes)
 {
     static const struct {
         uint32_t ranks;
@@ -38,7 +32,6 @@ static void bytes_inside_and_between_nodes(void **state)
     };
     struct st_rates fast = links;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_near(st_comm_seconds(&links, rows[i].ranks, rows[i].bytes), rows[i].seconds);
         assert_near(st_comm_latency(&links, rows[i].ranks), rows[i].latency);
@@ -56,7 +49,7 @@ static void bytes_inside_and_between_nodes(void **state)
 }
 
 /* Each direction by its own copies, as far as the memory is not pinned; a staged copy is never the faster one. */
-static void staged_memory_slows_each_direction_down(void **state)
+TEST(staged_memory_slows_each_direction_down)
 {
     static const struct {
         uint64_t bytes, staged;
@@ -67,7 +60,6 @@ static void staged_memory_slows_each_direction_down(void **state)
         {0, 0, 10, 20, 100, 50},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_staged staged = {.bytes = rows[i].staged, .upload = rows[i].up, .download = rows[i].down};
         struct st_rates rates = {.upload = 100, .download = 50};
@@ -79,9 +71,8 @@ static void staged_memory_slows_each_direction_down(void **state)
 }
 
 /* More ranks, or more of them on other nodes, never make the same bytes come sooner; faster links never later. */
-static void times_are_monotone(void **state)
+TEST(times_are_monotone)
 {
-    (void)state;
     for (uint32_t ranks = 2; ranks <= 1024; ranks *= 2)
         for (uint32_t here = 1; here <= ranks; here *= 2) {
             struct st_rates r = {.link_node = 300, .link_nodes = 200, .node_ranks = here};
@@ -115,11 +106,10 @@ static struct st_machine node(bool device_is_host)
                                          .link_nodes = 80}};
 }
 
-static void a_rank_has_its_part_of_a_node(void **state)
+TEST(a_rank_has_its_part_of_a_node)
 {
     struct st_machine m = node(false);
 
-    (void)state;
     st_machine_share(&m, 8);
     assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] == 80 && m.capacity.bytes[STRATA_TIER_HOST] == 100 &&
                 m.capacity.bytes[STRATA_TIER_NVME] == 1000 && m.capacity.workers == 2);
@@ -140,7 +130,7 @@ static void a_rank_has_its_part_of_a_node(void **state)
 }
 
 /* Of an exchange and a block; the exchange counts its bytes, not its latency, and on a device that is the host, too. */
-static void an_exchange_bounds_a_step(void **state)
+TEST(an_exchange_bounds_a_step)
 {
     struct st_op ops[] = {{.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE},
                           {.lane = ST_LANE_COMM, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE, .bytes = 1500},
@@ -149,7 +139,6 @@ static void an_exchange_bounds_a_step(void **state)
     struct st_machine m = {.rates = links};
     struct st_bounds b;
 
-    (void)state;
     m.rates.matmul_flops = 1;
     assert_int_equal(st_program_traffic(&program, ST_PHASE_BODY).comm, 1500);
     assert_int_equal(st_program_traffic(&program, ST_PHASE_EVAL).comm, 7);
@@ -168,7 +157,7 @@ static void an_exchange_bounds_a_step(void **state)
     assert_string_equal(b.bound_by, "compute");
 }
 
-static void machine_files_have_links(void **state)
+TEST(machine_files_have_links)
 {
     static const struct {
         const char *text, *problem;
@@ -187,7 +176,6 @@ static void machine_files_have_links(void **state)
     char path[] = "/tmp/strata-test-links-XXXXXX";
     const int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const size_t bytes = strlen(rows[i].text);
@@ -206,18 +194,4 @@ static void machine_files_have_links(void **state)
     }
     close(fd);
     unlink(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_inside_and_between_nodes),
-        cmocka_unit_test(staged_memory_slows_each_direction_down),
-        cmocka_unit_test(times_are_monotone),
-        cmocka_unit_test(a_rank_has_its_part_of_a_node),
-        cmocka_unit_test(an_exchange_bounds_a_step),
-        cmocka_unit_test(machine_files_have_links),
-    };
-
-    return cmocka_run_group_tests_name("links", tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* tests/offload/test_loss_scale.c - scale sequences of DeepSpeed's dynamic scaler, worked out step by step from its rules. */
 #include "offload/config/config.h"
 #include "offload/optim/loss_scale.h"
+#include "tests/common/test.h"
 
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define STEPS_MAX 16
 
@@ -44,9 +40,8 @@ static const struct sequence sequences[] = {
 };
 /* clang-format on */
 
-static void scales_are_deepspeeds(void **state)
+TEST(scales_are_deepspeeds)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(sequences) / sizeof(sequences[0]); i++) {
         const struct sequence *q = &sequences[i];
         const struct st_loss_scaling opts = {.initial_power = q->power,
@@ -70,12 +65,11 @@ static void scales_are_deepspeeds(void **state)
     }
 }
 
-static void the_end_says_what_helps(void **state)
+TEST(the_end_says_what_helps)
 {
     const struct st_loss_scaling opts = {.initial_power = 0, .window = 2, .hysteresis = 1, .min_scale = 1};
     struct st_loss_scaler s;
 
-    (void)state;
     st_loss_scaler_init(&s, &opts);
     assert_int_equal(st_loss_scaler_step(&s, false), STRATA_OK);
     assert_int_equal(st_loss_scaler_step(&s, true), STRATA_E_NUMERICS);
@@ -85,7 +79,7 @@ static void the_end_says_what_helps(void **state)
 }
 
 /* A fixed scale, or another precision: nothing moves it, and overflow is no error. */
-static void other_scales_stay(void **state)
+TEST(other_scales_stay)
 {
     static const struct st_loss_scaling fixed = {.scale = 128, .window = 1, .hysteresis = 1, .min_scale = 1};
     static const struct st_loss_scaling small = {.scale = 0.5, .window = 1, .hysteresis = 1, .min_scale = 1};
@@ -94,7 +88,6 @@ static void other_scales_stay(void **state)
         double scale;
     } rows[] = {{&fixed, 128}, {&small, 0.5}, {NULL, 1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_loss_scaler s;
 
@@ -107,7 +100,7 @@ static void other_scales_stay(void **state)
 }
 
 /* A run that resumes has the scale of the one before, and settings of its own. */
-static void a_resumed_scale_has_its_own_settings(void **state)
+TEST(a_resumed_scale_has_its_own_settings)
 {
     static const struct {
         struct st_loss_scaling is; /* before: 2^4, window 2, hysteresis 3, of which one overflow has been used up, minimum 1 */
@@ -126,7 +119,6 @@ static void a_resumed_scale_has_its_own_settings(void **state)
                                         fixed = {.scale = 2};
     struct st_loss_scaler was, s;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_loss_scaler_init(&was, &before);
         assert_int_equal(st_loss_scaler_step(&was, true), STRATA_OK);
@@ -149,7 +141,7 @@ static void a_resumed_scale_has_its_own_settings(void **state)
 }
 
 /* What an fp16 section says arrives. */
-static void a_config_sets_the_scaler(void **state)
+TEST(a_config_sets_the_scaler)
 {
     static const char text[] = "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 3, \"loss_scale_window\": 4, "
                                "\"hysteresis\": 5, \"consecutive_hysteresis\": true, \"min_loss_scale\": 2}}";
@@ -158,7 +150,6 @@ static void a_config_sets_the_scaler(void **state)
     struct st_config config;
     struct st_loss_scaler s;
 
-    (void)state;
     assert_int_equal(st_config_load_text(&config, &source, text, strlen(text), "t", &opts), STRATA_OK);
     st_config_source_free(source);
     st_loss_scaler_init(&s, &config.scaling);
@@ -168,15 +159,4 @@ static void a_config_sets_the_scaler(void **state)
     assert_int_equal(s.hysteresis_left, 5);
     assert_int_equal(s.iteration, 0);
     assert_int_equal(s.last_overflow, -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scales_are_deepspeeds),    cmocka_unit_test(the_end_says_what_helps),
-        cmocka_unit_test(other_scales_stay),        cmocka_unit_test(a_resumed_scale_has_its_own_settings),
-        cmocka_unit_test(a_config_sets_the_scaler),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,11 @@
 #include "core/json/json.h"
 #include "offload/config/config.h"
 #include "offload/optim/lr_schedule.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define STEPS     14
 #define TOLERANCE 1e-6 /* relative */
@@ -99,9 +95,8 @@ static struct st_config load(const char *scheduler)
     return config;
 }
 
-static void rates_are_deepspeeds(void **state)
+TEST(rates_are_deepspeeds)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].scheduler);
 
@@ -110,12 +105,11 @@ static void rates_are_deepspeeds(void **state)
     }
 }
 
-static void momentum_is_deepspeeds(void **state)
+TEST(momentum_is_deepspeeds)
 {
     const struct st_config c = load(momentum_cycle);
     double beta1, beta2;
 
-    (void)state;
     for (uint64_t step = 1; step <= STEPS; step++) {
         st_betas_at(&c.schedule, &c.optimizer, step, &beta1, &beta2);
         assert_near(beta1, momentum[step - 1], "beta1", step);
@@ -123,9 +117,8 @@ static void momentum_is_deepspeeds(void **state)
     }
 }
 
-static void betas_stay_with_every_other_schedule(void **state)
+TEST(betas_stay_with_every_other_schedule)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config c = load(rows[i].scheduler);
 
@@ -143,14 +136,13 @@ static void betas_stay_with_every_other_schedule(void **state)
 }
 
 /* Seven stairs up in 7 steps and two down in 5: exact positions, where rounded fractions would fall off a stair. */
-static void stairs_are_exact(void **state)
+TEST(stairs_are_exact)
 {
     const struct st_config c =
         load("\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, \"cycle_max_lr\": 6, "
              "\"cycle_first_step_size\": 7, \"cycle_second_step_size\": 5, \"cycle_first_stair_count\": 7, "
              "\"cycle_second_stair_count\": 2}");
 
-    (void)state;
     for (uint64_t step = 1; step <= 8; step++)
         assert_true(fabs(st_lr_at(&c.schedule, &c.optimizer, step) - 6 * (double)(step - 1) / 7) < 1e-12);
     for (uint64_t step = 9; step <= 13; step++)
@@ -158,21 +150,19 @@ static void stairs_are_exact(void **state)
     assert_true(st_lr_at(&c.schedule, &c.optimizer, 14) == 0);
 }
 
-static void constant_without_a_scheduler(void **state)
+TEST(constant_without_a_scheduler)
 {
     const struct st_config c = load("");
 
-    (void)state;
     for (uint64_t step = 0; step <= STEPS; step++)
         assert_true(st_lr_at(&c.schedule, &c.optimizer, step) == 7e-4);
     assert_true(st_lr_at(&c.schedule, &c.optimizer, UINT64_MAX) == 7e-4);
 }
 
-static void warmup_without_a_maximum_ends_at_the_optimizers_rate(void **state)
+TEST(warmup_without_a_maximum_ends_at_the_optimizers_rate)
 {
     const struct st_config c = load("\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}");
 
-    (void)state;
     assert_true(st_lr_at(&c.schedule, &c.optimizer, 2) == 0);
     assert_true(fabs(st_lr_at(&c.schedule, &c.optimizer, 4) - 3.5e-4) < 1e-18);
     assert_true(st_lr_at(&c.schedule, &c.optimizer, 6) == 7e-4);
@@ -180,7 +170,7 @@ static void warmup_without_a_maximum_ends_at_the_optimizers_rate(void **state)
 }
 
 /* Fewer steps than the warm-up has, or none known: no division by zero, never above the maximum or below the minimum. */
-static void short_runs_stay_in_range(void **state)
+TEST(short_runs_stay_in_range)
 {
     static const char *const schedulers[] = {
         "\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 2, \"warmup_num_steps\": 5, \"warmup_min_lr\": 1e-5}",
@@ -189,7 +179,6 @@ static void short_runs_stay_in_range(void **state)
         "\"warmup_num_steps\": \"auto\"}",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(schedulers) / sizeof(schedulers[0]); i++) {
         const struct st_config c = load(schedulers[i]);
 
@@ -233,13 +222,12 @@ static void check_shape(const st_json *want, double lr)
     st_config_source_free(source);
 }
 
-static void shapes_are_transformers(void **state)
+TEST(shapes_are_transformers)
 {
     const st_json *cases;
     st_json *root;
     int count = 0;
 
-    (void)state;
     assert_int_equal(st_json_parse_file(&root, "tests/golden/lr_schedules.json", 1 << 20), STRATA_OK);
     cases = st_json_get(root, "cases");
     for (const st_json *n = st_json_first(cases); n != NULL; n = st_json_next(n), count++)
@@ -249,7 +237,7 @@ static void shapes_are_transformers(void **state)
 }
 
 /* An end above the rate is a rise, and is said at each start. */
-static void a_schedule_that_rises_is_told(void **state)
+TEST(a_schedule_that_rises_is_told)
 {
 #define RISES "is above the optimizer's rate: the rate rises after the warm-up"
     static const struct {
@@ -262,7 +250,6 @@ static void a_schedule_that_rises_is_told(void **state)
     };
     const struct st_config_opts opts = {.max_steps = 10};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct st_config_source *source = NULL;
         const struct st_config_row *row = NULL;
@@ -286,7 +273,7 @@ static void a_schedule_that_rises_is_told(void **state)
 #undef RISES
 }
 
-static void the_end_of_a_schedule_is_said_once(void **state)
+TEST(the_end_of_a_schedule_is_said_once)
 {
     static const struct {
         const char *members, *said; /* NULL: it loads */
@@ -298,7 +285,6 @@ static void the_end_of_a_schedule_is_said_once(void **state)
     };
     const struct st_config_opts opts = {.max_steps = 10};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct st_config_source *source = NULL;
         struct st_config c;
@@ -320,12 +306,11 @@ static void the_end_of_a_schedule_is_said_once(void **state)
 }
 
 /* A schedule that is shorter than the run. */
-static void shapes_have_ended_behind_their_end(void **state)
+TEST(shapes_have_ended_behind_their_end)
 {
     static const enum st_lr_shape shapes[] = {ST_LR_SHAPE_LINEAR, ST_LR_SHAPE_COSINE};
     const struct st_optimizer o = {.lr = 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         const struct st_lr_schedule s = {.shape = shapes[i], .shape_warmup = 2, .shape_steps = 8};
 
@@ -333,23 +318,4 @@ static void shapes_have_ended_behind_their_end(void **state)
         for (uint64_t step = 9; step < 30; step++)
             assert_true(st_lr_at(&s, &o, step) == 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_are_transformers),
-        cmocka_unit_test(a_schedule_that_rises_is_told),
-        cmocka_unit_test(the_end_of_a_schedule_is_said_once),
-        cmocka_unit_test(shapes_have_ended_behind_their_end),
-        cmocka_unit_test(rates_are_deepspeeds),
-        cmocka_unit_test(momentum_is_deepspeeds),
-        cmocka_unit_test(betas_stay_with_every_other_schedule),
-        cmocka_unit_test(stairs_are_exact),
-        cmocka_unit_test(constant_without_a_scheduler),
-        cmocka_unit_test(warmup_without_a_maximum_ends_at_the_optimizers_rate),
-        cmocka_unit_test(short_runs_stay_in_range),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

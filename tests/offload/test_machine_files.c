@@ -2,17 +2,11 @@
 #include "core/base/error.h"
 #include "offload/machine/machine.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FOLDER "tests/machines"
 
@@ -29,9 +23,8 @@ static struct st_machine read_machine(const char *name)
     return m;
 }
 
-static void every_file_is_whole_and_sane(void **state)
+TEST(every_file_is_whole_and_sane)
 {
-    (void)state;
     for (size_t i = 0; i < FILE_TOTAL; i++) {
         const struct st_machine m = read_machine(files[i]);
         const double slowest = m.rates.read < m.rates.write ? m.rates.read : m.rates.write;
@@ -60,13 +53,12 @@ static void every_file_is_whole_and_sane(void **state)
 }
 
 /* The list above names all of them. */
-static void no_file_is_left_out(void **state)
+TEST(no_file_is_left_out)
 {
     DIR *dir = opendir(FOLDER);
     const struct dirent *entry;
     size_t found = 0;
 
-    (void)state;
     assert_non_null(dir);
     while ((entry = readdir(dir)) != NULL)
         found += strstr(entry->d_name, ".json") != NULL;
@@ -74,9 +66,8 @@ static void no_file_is_left_out(void **state)
     assert_int_equal(found, FILE_TOTAL);
 }
 
-static void bigger_machines_are_faster(void **state)
+TEST(bigger_machines_are_faster)
 {
-    (void)state;
     for (size_t i = 1; i < 3; i++) {
         const struct st_machine less = read_machine(files[i - 1]), more = read_machine(files[i]);
 
@@ -98,11 +89,10 @@ static struct st_machine read_text(const char *text)
 }
 
 /* As many directories as a run may have, each with its rate. */
-static void each_of_eight_directories_has_its_rate(void **state)
+TEST(each_of_eight_directories_has_its_rate)
 {
     struct st_machine m;
 
-    (void)state;
     scratch_open();
     m = read_text("{\"dir_rates\":[1,2,3,4,5,6,7,8]}");
     assert_int_equal(m.rates.dir_count, 8);
@@ -112,7 +102,7 @@ static void each_of_eight_directories_has_its_rate(void **state)
 }
 
 /* Where the file does not say it, of a device with memory of its own: by the speed of its products, but never 0. */
-static void the_speed_of_memory_may_be_left_out(void **state)
+TEST(the_speed_of_memory_may_be_left_out)
 {
     static const struct {
         const char *text;
@@ -126,7 +116,6 @@ static void the_speed_of_memory_may_be_left_out(void **state)
         {"{\"device_is_host\":true,\"matmul_flops\":1e15}", 0},
     };
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_machine m = read_text(rows[i].text);
@@ -135,15 +124,4 @@ static void the_speed_of_memory_may_be_left_out(void **state)
             fail_msg("%s: %g bytes a second, not %g", rows[i].text, m.rates.memory, rows[i].memory);
     }
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_is_whole_and_sane),        cmocka_unit_test(no_file_is_left_out),
-        cmocka_unit_test(bigger_machines_are_faster),          cmocka_unit_test(each_of_eight_directories_has_its_rate),
-        cmocka_unit_test(the_speed_of_memory_may_be_left_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,20 +3,15 @@
 #include "nvme/method/direct.h"
 #include "offload/machine/machine_report.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A drive as it should be. */
 static struct st_dir_report sound(void)
@@ -28,9 +23,8 @@ static struct st_dir_report sound(void)
     };
 }
 
-static void kernels_of_wsl_are_known(void **state)
+TEST(kernels_of_wsl_are_known)
 {
-    (void)state;
     assert_int_equal(st_report_wsl("5.15.167.4-microsoft-standard-WSL2"), 2);
     assert_int_equal(st_report_wsl("4.4.0-19041-Microsoft"), 1);
     assert_int_equal(st_report_wsl("6.8.0-31-generic"), 0);
@@ -38,7 +32,7 @@ static void kernels_of_wsl_are_known(void **state)
 }
 
 /* Each flaw has its sentence, at its bound and not beside it; what is unknown has none. */
-static void each_flaw_has_its_advice(void **state)
+TEST(each_flaw_has_its_advice)
 {
     struct st_dir_report r;
     const struct {
@@ -58,7 +52,6 @@ static void each_flaw_has_its_advice(void **state)
                                                 {"cfq", "cfq orders requests for rotating disks"},
                                                 {"", ""}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         r = sound();
         *rows[i].number = rows[i].value;
@@ -89,11 +82,10 @@ static void each_flaw_has_its_advice(void **state)
 }
 
 /* The first that can be used, and that one alone; the others say why not. */
-static void one_method_is_automatic(void **state)
+TEST(one_method_is_automatic)
 {
     static const char *const sites[] = {"none", "nvme.ring", "nvme.eventfd"}; /* the last: of uring and of aio */
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         struct st_method_report methods[8];
         uint32_t count, automatic = 0;
@@ -117,11 +109,10 @@ static void one_method_is_automatic(void **state)
 }
 
 /* One that opens with few requests, and not with as many as a run has in flight, can be used; a run takes the next. */
-static void what_a_run_falls_back_from_is_not_automatic(void **state)
+TEST(what_a_run_falls_back_from_is_not_automatic)
 {
     struct st_method_report methods[8];
 
-    (void)state;
     if (st_report_methods(methods, 8) != 3 || !methods[0].usable || !methods[1].usable)
         skip(); /* a kernel without io_uring or aio */
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .count = 1, .result = -ENOMEM});
@@ -132,7 +123,7 @@ static void what_a_run_falls_back_from_is_not_automatic(void **state)
 }
 
 /* A directory that takes files has no problem, also where the file system knows no files without a name; any other has one. */
-static void a_directory_is_writable_or_says_why_not(void **state)
+TEST(a_directory_is_writable_or_says_why_not)
 {
     static const struct {
         const char *site, *dir, *problem; /* dir NULL: one that is there; problem NULL: none */
@@ -143,7 +134,6 @@ static void a_directory_is_writable_or_says_why_not(void **state)
                 {"report.open", NULL, "cannot create files in ", EACCES},
                 {"none", "/no/such/directory", "/no/such/directory", EIO}};
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_dir_report r;
@@ -161,7 +151,7 @@ static void a_directory_is_writable_or_says_why_not(void **state)
 }
 
 /* By its name, or by the number that statfs() has for it; one that does not say is unknown. */
-static void a_file_system_is_named(void **state)
+TEST(a_file_system_is_named)
 {
     static const struct {
         const char *dir;
@@ -173,7 +163,6 @@ static void a_file_system_is_named(void **state)
     struct st_dir_report r;
     struct statfs fs;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (statfs(rows[i].dir, &fs) != 0 || (unsigned long)fs.f_type != rows[i].magic)
             continue; /* not here */
@@ -189,13 +178,12 @@ static void a_file_system_is_named(void **state)
 }
 
 /* What is said of direct I/O is what a file there tells. */
-static void direct_io_is_as_a_file_tells(void **state)
+TEST(direct_io_is_as_a_file_tells)
 {
     struct st_dir_report r;
     struct st_direct direct;
     int fd;
 
-    (void)state;
     scratch_open();
     scratch_put("a", "text");
     fd = open(scratch_path("a"), O_RDWR | O_CLOEXEC);
@@ -207,19 +195,4 @@ static void direct_io_is_as_a_file_tells(void **state)
     assert_int_equal(r.offset_align, direct.told ? direct.offset_align : 0);
     close(fd);
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_flaw_has_its_advice),
-        cmocka_unit_test(kernels_of_wsl_are_known),
-        cmocka_unit_test(one_method_is_automatic),
-        cmocka_unit_test(what_a_run_falls_back_from_is_not_automatic),
-        cmocka_unit_test(a_directory_is_writable_or_says_why_not),
-        cmocka_unit_test(a_file_system_is_named),
-        cmocka_unit_test(direct_io_is_as_a_file_tells),
-    };
-
-    return cmocka_run_group_tests_name("machine report", tests, NULL, NULL);
 }

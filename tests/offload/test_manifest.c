@@ -3,6 +3,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 #include "tests/offload/checkpoint_fixture.h"
 
@@ -12,13 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static char *text_of(const struct st_manifest *m, uint64_t *bytes)
 {
@@ -47,13 +41,12 @@ static void assert_lists_equal(const struct st_manifest *a, const struct st_mani
 }
 
 /* Everything but what the pointers lead to, bit for bit: both were zeroed before they were filled. */
-static void comes_back_to_the_bit(void **state)
+TEST(comes_back_to_the_bit)
 {
     struct st_manifest m = fixture_manifest(), back, flat[2];
     char *text, *again;
     uint64_t bytes, again_bytes;
 
-    (void)state;
     text = text_of(&m, &bytes);
     memset(&back, 0xa5, sizeof(back)); /* nothing of what was there stays */
     assert_ok(st_manifest_parse(&back, text, bytes, "m"));
@@ -79,13 +72,12 @@ static void comes_back_to_the_bit(void **state)
 }
 
 /* One bit of each byte, and every byte as another one in turn: the checksum, and after it the form of the end. */
-static void every_flipped_byte_is_found(void **state)
+TEST(every_flipped_byte_is_found)
 {
     struct st_manifest m = fixture_manifest(), back;
     uint64_t bytes;
     char *text = text_of(&m, &bytes);
 
-    (void)state;
     for (uint64_t i = 0; i < bytes; i++)
         for (int flip = 1; flip < 256; flip *= 2) {
             text[i] = (char)(text[i] ^ flip);
@@ -172,13 +164,12 @@ static const struct {
     {"\"block_bytes\":65536", "\"block_bytes\":65537", "impossible value"},
 };
 
-static void what_cannot_be_is_refused(void **state)
+TEST(what_cannot_be_is_refused)
 {
     struct st_manifest m = fixture_manifest();
     uint64_t bytes;
     char *text = text_of(&m, &bytes);
 
-    (void)state;
     assert_ok(parse_with(text, "\"step\":100", "\"step\":101"));
     for (size_t i = 0; i < sizeof(impossible) / sizeof(impossible[0]); i++)
         assert_refused(parse_with(text, impossible[i].from, impossible[i].to), STRATA_E_CORRUPT, impossible[i].says);
@@ -187,7 +178,7 @@ static void what_cannot_be_is_refused(void **state)
 }
 
 /* Data is often cut in thousands of files. */
-static void many_token_files_have_an_account(void **state)
+TEST(many_token_files_have_an_account)
 {
     const uint32_t count = 5000;
     struct st_manifest m = fixture_manifest(), back;
@@ -195,7 +186,6 @@ static void many_token_files_have_an_account(void **state)
     uint64_t bytes;
     char *text;
 
-    (void)state;
     assert_non_null(data);
     for (uint32_t i = 0; i < count; i++) {
         data[i] = m.data[i % m.data_count];
@@ -216,14 +206,13 @@ static void many_token_files_have_an_account(void **state)
 }
 
 /* A list of more objects is refused before memory is taken for it. */
-static void lists_are_bounded(void **state)
+TEST(lists_are_bounded)
 {
     const uint32_t count = ST_MANIFEST_DATA_MAX + 1;
     struct st_manifest m = fixture_manifest();
     uint64_t bytes;
     char *text = text_of(&m, &bytes), *many = malloc(3 * (size_t)count + 32), *at = many;
 
-    (void)state;
     assert_non_null(many);
     at += sprintf(at, "\"data_files\":[");
     for (uint32_t i = 0; i < count; i++)
@@ -234,24 +223,22 @@ static void lists_are_bounded(void **state)
     st_manifest_fini(&m);
 }
 
-static void a_manifest_that_cannot_be_is_not_written(void **state)
+TEST(a_manifest_that_cannot_be_is_not_written)
 {
     struct st_manifest m = fixture_manifest();
     char *text = NULL;
     uint64_t bytes;
 
-    (void)state;
     m.page_count = 3;
     assert_refused(st_manifest_text(&text, &bytes, &m), STRATA_E_INVAL, "not those of all pages");
     assert_null(text);
     st_manifest_fini(&m);
 }
 
-static void groups_and_files_are_found(void **state)
+TEST(groups_and_files_are_found)
 {
     struct st_manifest m = fixture_manifest();
 
-    (void)state;
     assert_ptr_equal(st_manifest_group(&m, 0, 1), &m.groups[1]);
     assert_null(st_manifest_group(&m, 0, 2));
     assert_ptr_equal(st_manifest_group(&m, 1, 0), &m.groups[2]);
@@ -263,13 +250,12 @@ static void groups_and_files_are_found(void **state)
     st_manifest_fini(&m);
 }
 
-static void every_failure_has_a_sentence(void **state)
+TEST(every_failure_has_a_sentence)
 {
     struct fault_walk walk = {.result = -ENOMEM};
     struct st_manifest m = fixture_manifest(), back = {0};
     strata_status st;
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         uint64_t bytes;
         char *text = NULL;
@@ -284,13 +270,12 @@ static void every_failure_has_a_sentence(void **state)
     st_manifest_fini(&m);
 }
 
-static void a_file_is_read(void **state)
+TEST_SETUP(a_file_is_read, scratch_begin, scratch_end)
 {
     struct st_manifest m = fixture_manifest(), back;
     uint64_t bytes;
     char *text = text_of(&m, &bytes);
 
-    (void)state;
     write_file(scratch_path("manifest.json"), text, bytes);
     assert_ok(st_manifest_read(&back, scratch_path("manifest.json")));
     assert_int_equal(back.step, 100);
@@ -301,21 +286,4 @@ static void a_file_is_read(void **state)
     assert_refused(st_manifest_read(&back, scratch_path("none.json")), STRATA_E_INPUT, "none.json");
     free(text);
     st_manifest_fini(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back_to_the_bit),
-        cmocka_unit_test(every_flipped_byte_is_found),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(many_token_files_have_an_account),
-        cmocka_unit_test(lists_are_bounded),
-        cmocka_unit_test(a_manifest_that_cannot_be_is_not_written),
-        cmocka_unit_test(groups_and_files_are_found),
-        cmocka_unit_test(every_failure_has_a_sentence),
-        cmocka_unit_test_setup_teardown(a_file_is_read, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

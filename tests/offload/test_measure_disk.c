@@ -2,13 +2,9 @@
  * together as a swap would use them. */
 #include "core/base/error.h"
 #include "offload/machine/machine_measure_internal.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB UINT64_C(1048576)
 
@@ -45,11 +41,10 @@ static strata_status measure(struct st_machine *m, uint32_t dirs, uint64_t room,
     return st_machine_measure_disk(m, &nvme);
 }
 
-static void one_directory_is_measured_once(void **state)
+TEST(one_directory_is_measured_once)
 {
     struct st_machine m;
 
-    (void)state;
     assert_int_equal(measure(&m, 1, 100000 * MIB, 0), STRATA_OK);
     assert_int_equal(probed.count, 1);
     assert_string_equal(probed.opts[0].dir, "/1");
@@ -59,11 +54,10 @@ static void one_directory_is_measured_once(void **state)
     assert_true(m.rates.latency_io == 0.01);
 }
 
-static void several_are_measured_apart_and_in_proportion(void **state)
+TEST(several_are_measured_apart_and_in_proportion)
 {
     struct st_machine m;
 
-    (void)state;
     assert_int_equal(measure(&m, 3, 100000 * MIB, 0), STRATA_OK);
     assert_int_equal(probed.count, 4);
     for (uint32_t d = 0; d < 3; d++) {
@@ -80,11 +74,10 @@ static void several_are_measured_apart_and_in_proportion(void **state)
 }
 
 /* A quarter of the room at most; a failure ends it. */
-static void room_and_failures_end_it(void **state)
+TEST(room_and_failures_end_it)
 {
     struct st_machine m;
 
-    (void)state;
     assert_int_equal(measure(&m, 2, 40 * MIB + 1, 0), STRATA_OK);
     for (uint32_t i = 0; i < 3; i++)
         assert_true(probed.opts[i].bytes == 10 * MIB);
@@ -94,15 +87,4 @@ static void room_and_failures_end_it(void **state)
         assert_int_equal(measure(&m, 2, 40 * MIB, n), STRATA_E_IO);
         assert_int_equal(probed.count, n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_directory_is_measured_once),
-        cmocka_unit_test(several_are_measured_apart_and_in_proportion),
-        cmocka_unit_test(room_and_failures_end_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

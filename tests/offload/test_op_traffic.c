@@ -1,13 +1,9 @@
 /* tests/offload/test_op_traffic.c - bytes and FLOPs of each op of the device, added up operand by operand. */
 #include "kernels/matmul/matmul.h"
 #include "offload/device/op_traffic.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define SHAPE(id, ...)                                                                                                           \
     {                                                                                                                            \
@@ -79,11 +75,10 @@ static const struct row table[] = {
 };
 /* clang-format on */
 
-static void traffic_is_the_sum_of_the_operands(void **state)
+TEST(traffic_is_the_sum_of_the_operands)
 {
     bool seen[ST_DEVICE_OP_COUNT] = {false};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         const struct st_op_traffic t = st_op_traffic(&table[i].shape);
         const char *name = st_device_op_rows[table[i].shape.op].name;
@@ -98,9 +93,8 @@ static void traffic_is_the_sum_of_the_operands(void **state)
             fail_msg("%s has no row in this test", st_device_op_rows[op].name);
 }
 
-static void causal_rows_attend_to_half_or_to_a_window(void **state)
+TEST(causal_rows_attend_to_half_or_to_a_window)
 {
-    (void)state;
     assert_true(st_op_causal_depth(0, 1, 0) == 1);
     assert_true(st_op_causal_depth(0, 50, 0) == 25.5);
     assert_true(st_op_causal_depth(7, 1, 0) == 8);    /* positions 0 to 7 */
@@ -113,7 +107,7 @@ static void causal_rows_attend_to_half_or_to_a_window(void **state)
     assert_true(st_op_causal_depth(0, 3, 1) == 1);
 }
 
-static void shapes_are_put_in_words(void **state)
+TEST(shapes_are_put_in_words)
 {
     static const struct {
         struct st_op_shape shape;
@@ -138,18 +132,6 @@ static void shapes_are_put_in_words(void **state)
     };
     char text[ST_OP_SHAPE_TEXT];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         assert_string_equal(st_op_shape_text(text, &words[i].shape), words[i].text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traffic_is_the_sum_of_the_operands),
-        cmocka_unit_test(causal_rows_attend_to_half_or_to_a_window),
-        cmocka_unit_test(shapes_are_put_in_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 #include "tests/offload/optim_fixture.h"
 
 #include <fenv.h>
@@ -11,18 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #define THREADS 4u
 
-static void steps_equal_the_kernels(void **state)
+TEST(steps_equal_the_kernels)
 {
     struct strata_optim *opts[THREADS + 8];
 
-    (void)state;
     for (size_t r = 0; r < RULE_CASES; r++) {
         const size_t count = create_all(opts, &rule_cases[r], THREADS);
 
@@ -35,7 +30,7 @@ static void steps_equal_the_kernels(void **state)
 }
 
 /* More tensors than a wave of tiles holds, against one large one. */
-static void many_small_tensors(void **state)
+TEST(many_small_tensors)
 {
     static struct strata_optim_tensor parts[ELEMS / 64 + 1];
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
@@ -43,7 +38,6 @@ static void many_small_tensors(void **state)
     struct strata_optim_tensor whole;
     size_t count = 0;
 
-    (void)state;
     fill_start(STRATA_BF16);
     got = want = start;
     for (size_t at = 0; at < ELEMS; at += 64)
@@ -56,13 +50,12 @@ static void many_small_tensors(void **state)
     strata_optim_destroy(opt);
 }
 
-static void resumed_bits_are_the_same(void **state)
+TEST(resumed_bits_are_the_same)
 {
     struct strata_optim_config c = public_config(&rule_cases[0], 2, NULL);
     struct strata_optim *opt, *resumed;
     struct strata_optim_tensor t, r;
 
-    (void)state;
     c.beta2 = 0.95;
     opt = create(&c);
     resumed = create(&c);
@@ -93,12 +86,11 @@ static void resumed_bits_are_the_same(void **state)
 }
 
 /* However the caller's thread rounds, when it creates an optimizer and when it calls one. */
-static void the_callers_rounding_changes_no_bits(void **state)
+TEST(the_callers_rounding_changes_no_bits)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
     double norm[2];
 
-    (void)state;
     fill_start(STRATA_F32);
     for (int turn = 0; turn < 2; turn++) {
         struct strata_optim_tensor t = tensor_at(&got, 0, ELEMS, SPLIT, STRATA_F32, true);
@@ -122,7 +114,7 @@ static void the_callers_rounding_changes_no_bits(void **state)
     assert_memory_equal(&got, &want, sizeof(got));
 }
 
-static void overflow_is_counted(void **state)
+TEST(overflow_is_counted)
 {
     const struct rule_case *sgd = &rule_cases[4];
     struct strata_optim_config c = public_config(sgd, 2, NULL);
@@ -130,7 +122,6 @@ static void overflow_is_counted(void **state)
     struct strata_optim_tensor t;
     uint64_t overflowed = 0;
 
-    (void)state;
     c.lr = 0;
     opt = create(&c);
     fill_start(STRATA_F32);
@@ -145,9 +136,8 @@ static void overflow_is_counted(void **state)
     strata_optim_destroy(opt);
 }
 
-static void defaults_are_the_configs(void **state)
+TEST(defaults_are_the_configs)
 {
-    (void)state;
     for (size_t r = 0; r < 5; r++) {
         const struct rule_case *rc = &rule_cases[r];
         const struct st_optimizer e =
@@ -193,11 +183,10 @@ static double plain_norm(strata_dtype dt)
     return sqrt(sum);
 }
 
-static void norm_is_the_same_everywhere(void **state)
+TEST(norm_is_the_same_everywhere)
 {
     const struct st_kernels *k;
 
-    (void)state;
     for (size_t i = 0; (k = st_kernels_usable(i)) != NULL; i++) {
         for (uint32_t threads = 1; threads <= THREADS; threads++) {
             const struct strata_optim_config c = public_config(&rule_cases[0], threads, k->name);
@@ -222,7 +211,7 @@ static void norm_is_the_same_everywhere(void **state)
 }
 
 /* Workers take 4096 tiles at a time: where between its tiles a tensor is cut so does not show. */
-static void norm_of_many_tensors(void **state)
+TEST(norm_of_many_tensors)
 {
     enum { MOST = 4096, LEAST = MOST - (ELEMS - 1) / ST_TILE_ELEMS };
     static double sums[ELEMS / ST_NORM_BLOCK + 1];
@@ -231,7 +220,6 @@ static void norm_of_many_tensors(void **state)
     struct strata_optim *opt = create(&c);
     double before = 0, norm = -1;
 
-    (void)state;
     fill_start(STRATA_F32);
     st_kernels_pick("scalar")->grad_finish(got.grad, STRATA_F32, start.grad, ELEMS, sums);
     for (size_t i = 0; i <= MOST; i++) {
@@ -246,7 +234,7 @@ static void norm_of_many_tensors(void **state)
     strata_optim_destroy(opt);
 }
 
-static void norm_counts_what_is_not_finite(void **state)
+TEST(norm_counts_what_is_not_finite)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], 2, NULL);
     struct strata_optim *opt = create(&c);
@@ -254,7 +242,6 @@ static void norm_counts_what_is_not_finite(void **state)
     uint64_t nonfinite = 0;
     double norm = -1;
 
-    (void)state;
     fill_start(STRATA_F32);
     got = start;
     got.grad[5] = INFINITY;
@@ -269,12 +256,11 @@ static void norm_counts_what_is_not_finite(void **state)
     strata_optim_destroy(opt);
 }
 
-static void split_and_join(void **state)
+TEST(split_and_join)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
     struct strata_optim *opt = create(&c);
 
-    (void)state;
     fill_start(STRATA_F32);
     memset(&got, 0, sizeof(got));
     assert_int_equal(strata_optim_split(opt, got.weight, got.low_half, start.master, ELEMS), STRATA_OK);
@@ -289,7 +275,7 @@ static void split_and_join(void **state)
 
 /* --- refusals --- */
 
-static void bad_configs(void **state)
+TEST(bad_configs)
 {
 #define BAD(optimizer_, member, value, status_, sentence_)                                                                       \
     do {                                                                                                                         \
@@ -300,7 +286,6 @@ static void bad_configs(void **state)
         assert_refused(strata_optim_create(&opt, &c), status_, sentence_);                                                       \
         assert_null(opt);                                                                                                        \
     } while (0)
-    (void)state;
     BAD(STRATA_ADAMW, threads, 257, STRATA_E_INVAL, "257 threads asked for, at most 256");
     BAD(STRATA_ADAMW, isa, "sse9", STRATA_E_NOSYS, "isa \"sse9\" is unknown, or this CPU lacks it: usable here are ");
     for (size_t i = 0; st_kernels_usable(i) != NULL; i++)
@@ -315,12 +300,11 @@ static void bad_configs(void **state)
 #undef BAD
 }
 
-static void ignores_what_the_rule_does_not_read(void **state)
+TEST(ignores_what_the_rule_does_not_read)
 {
     struct strata_optim_config c = public_config(&rule_cases[4], 1, "auto");
     struct strata_optim *opt;
 
-    (void)state;
     c.beta1 = 7;
     c.eps = -1;
     opt = create(&c);
@@ -328,7 +312,7 @@ static void ignores_what_the_rule_does_not_read(void **state)
     strata_optim_destroy(NULL);
 }
 
-static void bad_tensors(void **state)
+TEST(bad_tensors)
 {
 #define BAD(change, sentence)                                                                                                    \
     do {                                                                                                                         \
@@ -342,7 +326,6 @@ static void bad_tensors(void **state)
     struct strata_optim_tensor good;
     double norm = -1;
 
-    (void)state;
     fill_start(STRATA_BF16);
     got = start;
     good = tensor_at(&got, 0, 100, SPLIT, STRATA_BF16, true);
@@ -386,12 +369,11 @@ static void bad_tensors(void **state)
 #undef BAD
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
     struct fault_walk walk = {.result = -12};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct strata_optim *opt = NULL;
         const strata_status st = strata_optim_create(&opt, &c);
@@ -440,39 +422,15 @@ static int call_in_child(struct strata_optim *opt)
     return 0;
 }
 
-static void a_child_leaves_its_parents_threads_alone(void **state)
+TEST(a_child_leaves_its_parents_threads_alone)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], THREADS, NULL);
     struct strata_optim *opt = create(&c);
     pid_t child;
 
-    (void)state;
     child = child_fork();
     if (child == 0)
         _exit(call_in_child(opt));
     assert_int_equal(child_wait(child), 0);
     strata_optim_destroy(opt);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_equal_the_kernels),
-        cmocka_unit_test(many_small_tensors),
-        cmocka_unit_test(resumed_bits_are_the_same),
-        cmocka_unit_test(the_callers_rounding_changes_no_bits),
-        cmocka_unit_test(overflow_is_counted),
-        cmocka_unit_test(defaults_are_the_configs),
-        cmocka_unit_test(norm_is_the_same_everywhere),
-        cmocka_unit_test(norm_of_many_tensors),
-        cmocka_unit_test(norm_counts_what_is_not_finite),
-        cmocka_unit_test(split_and_join),
-        cmocka_unit_test(bad_configs),
-        cmocka_unit_test(ignores_what_the_rule_does_not_read),
-        cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(every_single_failure_is_clean),
-        cmocka_unit_test(a_child_leaves_its_parents_threads_alone),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,18 @@
 /* Moments of the public optimizers in 16 and 8 bits: the scalar kernels' bits for every rule, threads 1 to 8 and every table,
  * however tensors are cut; what their rounding follows, and how codes lie in memory. */
+#include "tests/common/test.h"
 #include "tests/offload/optim_fixture.h"
 
 #include <math.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #define THREADS 8u
 
 /* The split and one other layout; gradients in turn. */
-static void low_bit_steps_equal_the_kernels(void **state)
+TEST(low_bit_steps_equal_the_kernels)
 {
     struct strata_optim *opts[THREADS + 8];
 
-    (void)state;
     for (size_t r = 0; r < RULE_CASES; r++) {
         const size_t count = create_all(opts, &rule_cases[r], THREADS);
         const enum mode other = (enum mode)(FULL_BF16 + r % 3);
@@ -59,13 +54,12 @@ static size_t cut_in_parts(struct strata_optim_tensor *parts, const struct strat
     return count;
 }
 
-static void a_cut_changes_nothing(void **state)
+TEST(a_cut_changes_nothing)
 {
     static struct strata_optim_tensor parts[ELEMS / PACK + 1];
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
     struct strata_optim *opt = create(&c);
 
-    (void)state;
     for (int f = STRATA_OPTIM_MOMENTS_F32; f <= STRATA_OPTIM_MOMENTS_8BIT; f++) {
         struct strata_optim_tensor whole = tensor_at(&want, 0, ELEMS, SPLIT, STRATA_BF16, true), cut = whole;
         size_t count;
@@ -107,9 +101,8 @@ static void sgd_step(struct planes *p, enum strata_optim_moments format, uint64_
 }
 
 /* The random bits are of the step and the position, and a step uses its moments before they are rounded. */
-static void rounding_follows_step_and_position(void **state)
+TEST(rounding_follows_step_and_position)
 {
-    (void)state;
     fill_start(STRATA_F32);
     for (int f = STRATA_OPTIM_MOMENTS_BF16; f <= STRATA_OPTIM_MOMENTS_8BIT; f++) {
         const enum strata_optim_moments format = (enum strata_optim_moments)f;
@@ -167,13 +160,12 @@ static void check_codes(const void *codes, const float *moments, bool squares)
     assert_true(size > 0 && fabs(error) < 1e-3 * size);
 }
 
-static void codes_lie_as_stated(void **state)
+TEST(codes_lie_as_stated)
 {
     const struct strata_optim_config c = public_config(&rule_cases[0], 1, NULL);
     struct strata_optim *opt = create(&c);
     struct strata_optim_tensor t;
 
-    (void)state;
     fill_start(STRATA_F32);
     got = want = start;
     t = tensor_at(&want, 0, ELEMS, SPLIT, STRATA_F32, true);
@@ -187,9 +179,8 @@ static void codes_lie_as_stated(void **state)
     strata_optim_destroy(opt);
 }
 
-static void bytes_of_moments(void **state)
+TEST(bytes_of_moments)
 {
-    (void)state;
     assert_int_equal(strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_F32, 4097), 4 * 4097);
     assert_int_equal(strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_BF16, 4097), 2 * 4097);
     assert_int_equal(strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_8BIT, 0), 0);
@@ -197,17 +188,4 @@ static void bytes_of_moments(void **state)
     assert_int_equal(strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_8BIT, 4096), 4160);
     assert_int_equal(strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_8BIT, 4097), 4160 + 65);
     assert_int_equal(strata_optim_moment_bytes((enum strata_optim_moments)3, 4097), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(low_bit_steps_equal_the_kernels),
-        cmocka_unit_test(a_cut_changes_nothing),
-        cmocka_unit_test(rounding_follows_step_and_position),
-        cmocka_unit_test(codes_lie_as_stated),
-        cmocka_unit_test(bytes_of_moments),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

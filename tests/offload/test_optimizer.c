@@ -2,13 +2,9 @@
 #include "offload/config/config.h"
 #include "offload/optim/lr_schedule.h"
 #include "offload/optim/optimizer.h"
+#include "tests/common/test.h"
 
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define CYCLE                                                                                                                    \
     ", \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.25, \"cycle_max_lr\": 1, "                       \
@@ -27,7 +23,7 @@ static struct st_config load(const char *type, const char *params, const char *m
     return config;
 }
 
-static void every_type_has_its_rule(void **state)
+TEST(every_type_has_its_rule)
 {
     static const struct {
         const char *type, *params;
@@ -38,7 +34,6 @@ static void every_type_has_its_rule(void **state)
         {"SGD", "", ST_RULE_SGD},         {"Adam", "", ST_RULE_ADAM},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].type, rows[i].params, "");
 
@@ -47,11 +42,10 @@ static void every_type_has_its_rule(void **state)
     assert_int_equal(st_rule_of((struct st_config){0}.optimizer.type), ST_RULE_ADAM);
 }
 
-static void every_name_has_its_format(void **state)
+TEST(every_name_has_its_format)
 {
     static const char *const names[] = {"fp32", "bf16", "8bit"};
 
-    (void)state;
     assert_int_equal((struct st_config){0}.moments, ST_MOMENTS_F32);
     for (int f = 0; f < ST_MOMENTS_COUNT; f++) {
         char more[64];
@@ -65,12 +59,11 @@ static void every_name_has_its_format(void **state)
 
 /* A function of the step alone: the same in every run that comes to it.  The first is spelled out, for runs of another version.
  */
-static void rounding_follows_from_the_step(void **state)
+TEST(rounding_follows_from_the_step)
 {
     const struct st_config adam = load("AdamW", "", ""), sgd = load("SGD", "\"momentum\": 0.5", "");
     uint64_t before = 0;
 
-    (void)state;
     for (uint64_t step = 1; step < 100; step++) {
         const struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
         const struct st_step_numbers other = {.step = step, .lr = 0.5, .beta1 = 0.5, .beta1_power = 0.25, .divisor = 3};
@@ -104,7 +97,7 @@ static void assert_coef(const struct st_update_coef *got, const struct st_update
 }
 
 /* lr 1/2, decay 1/4, gradients divided by 4. */
-static void coefficients(void **state)
+TEST(coefficients)
 {
 #define COMMON  .grad_scale = 0.25f, .step_size = 0.5f
 #define BETAS   .beta1 = 0.75f, .one_minus_beta1 = 0.25f, .beta2 = 0.5f, .one_minus_beta2 = 0.5f
@@ -154,7 +147,6 @@ static void coefficients(void **state)
 #undef POWERS
 #undef DECAY
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].type, rows[i].params, "");
         struct st_update_coef want = rows[i].want;
@@ -169,25 +161,23 @@ static void coefficients(void **state)
 }
 
 /* 1 - beta is taken from the double beta, not from its fp32 neighbour. */
-static void folds_in_double(void **state)
+TEST(folds_in_double)
 {
     const struct st_config c = load("Lion", "\"weight_decay\": 0.1", "");
     const struct st_step_numbers n = {.step = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .divisor = 3};
     const struct st_update_coef coef = st_fold_coef(&c.optimizer, &n, true);
 
-    (void)state;
     assert_true(coef.one_minus_beta2 == (float)(1 - 0.999) && coef.one_minus_beta2 != 1 - 0.999f);
     assert_true(coef.decay == (float)(1 - 1e-3 * 0.1) && coef.grad_scale == (float)(1.0 / 3));
 }
 
 /* The momentum runs from 1/2 at the first step, by sixteenths, to 3/4 at the cycle's ends. */
-static void one_cycle_moves_the_momentum(void **state)
+TEST(one_cycle_moves_the_momentum)
 {
     static const double momentum[] = {0.5, 0.6875, 0.625, 0.5625, 0.5, 0.5625, 0.625, 0.6875, 0.75};
     const struct st_config sgd = load("SGD", "\"momentum\": 0.25", CYCLE), lion = load("Lion", "", CYCLE);
     const struct st_config adagrad = load("Adagrad", "", CYCLE);
 
-    (void)state;
     for (uint64_t step = 1; step <= sizeof(momentum) / sizeof(momentum[0]); step++) {
         struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
 
@@ -201,27 +191,11 @@ static void one_cycle_moves_the_momentum(void **state)
     }
 }
 
-static void without_a_cycle_the_momentum_stays(void **state)
+TEST(without_a_cycle_the_momentum_stays)
 {
     const struct st_config sgd = load("SGD", "\"momentum\": 0.25", "");
     double beta1, beta2;
 
-    (void)state;
     st_betas_at(&sgd.schedule, &sgd.optimizer, 5, &beta1, &beta2);
     assert_true(beta1 == 0.25 && beta2 == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_has_its_rule),
-        cmocka_unit_test(every_name_has_its_format),
-        cmocka_unit_test(rounding_follows_from_the_step),
-        cmocka_unit_test(coefficients),
-        cmocka_unit_test(folds_in_double),
-        cmocka_unit_test(one_cycle_moves_the_momentum),
-        cmocka_unit_test(without_a_cycle_the_momentum_stays),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* Calls on the paced device: seeded gradients that follow from bytes alone, waits that are no shorter than the machine's. */
 #include "core/system/clock.h"
 #include "offload/device/paced/device_paced.h"
+#include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { HIDDEN = 128, SEQ = 24, MICROS = 3, BLOCKS = 2, PAGES = 5, BLOCK_ELEMS = 10240 };
 
@@ -245,9 +242,8 @@ static void check_sane(const struct outcome *out)
     assert_true(zeros < out->elems / 2);
 }
 
-static void gradients_follow_from_bytes_alone(void **state)
+TEST(gradients_follow_from_bytes_alone)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         const struct net_opts plain = {.dtype = dt};
         const struct net_opts others[] = {
@@ -293,13 +289,12 @@ static void spoil_padding(struct net *n)
     n->weight[2][9010 * 2] ^= 1;
 }
 
-static void a_byte_that_differs_shows(void **state)
+TEST(a_byte_that_differs_shows)
 {
     const struct net_opts o = {.dtype = STRATA_BF16};
     void (*const spoilers[])(struct net * n) = {spoil_weight, spoil_table_end, spoil_token, spoil_norm};
     struct outcome *want = step_with(&o, NULL), *got;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(spoilers) / sizeof(spoilers[0]); i++) {
         got = step_with(&o, spoilers[i]);
         check_sane(got);
@@ -314,12 +309,11 @@ static void a_byte_that_differs_shows(void **state)
 }
 
 /* The first micro-batch clears all that no group covers; a page without gradients is only waited for. */
-static void the_first_call_defines_the_page(void **state)
+TEST(the_first_call_defines_the_page)
 {
     const struct net_opts o = {.dtype = STRATA_BF16, .shift = 64, .frozen_table = true};
     struct net n;
 
-    (void)state;
     net_open(&n, &o);
     net_load(&n, &o);
     net_step(&n, &o);
@@ -332,14 +326,13 @@ static void the_first_call_defines_the_page(void **state)
     n.d.ops->close(n.d.dev);
 }
 
-static void calls_take_their_time(void **state)
+TEST(calls_take_their_time)
 {
     const struct net_opts o = {.dtype = STRATA_BF16, .recompute = true, .flops = 1e9};
     const double block = 1e-3 + 3e-3, head = 1e-4 + 2e-4;
     struct net n;
     uint64_t start;
 
-    (void)state;
     net_open(&n, &o);
     net_load(&n, &o);
     assert_float_equal(st_call_seconds(&n.w, &n.model.machine.rates, ST_CALL_BLOCK_BACKWARD, true), 3e-3, 1e-9);
@@ -349,13 +342,12 @@ static void calls_take_their_time(void **state)
     n.d.ops->close(n.d.dev);
 }
 
-static void calls_that_cannot_run(void **state)
+TEST(calls_that_cannot_run)
 {
     struct df_device cpu;
     struct net n;
     struct st_call c = {.kind = ST_CALL_HEAD_LOSS};
 
-    (void)state;
     df_open(&cpu, &(struct df_opts){0});
     net_open(&n, &(struct net_opts){.dtype = STRATA_BF16});
     c.device = cpu.dev;
@@ -367,11 +359,10 @@ static void calls_that_cannot_run(void **state)
     df_close(&cpu);
 }
 
-static void initial_values_depend_on_page_and_element(void **state)
+TEST(initial_values_depend_on_page_and_element)
 {
     float whole[300], part[100], other[300];
 
-    (void)state;
     df_ok(st_paced_fill(NULL, 3, 1000, 300, whole));
     df_ok(st_paced_fill(NULL, 3, 1100, 100, part));
     df_ok(st_paced_fill(NULL, 4, 1000, 300, other));
@@ -379,18 +370,4 @@ static void initial_values_depend_on_page_and_element(void **state)
     assert_memory_not_equal(whole, other, sizeof(whole));
     for (uint32_t i = 0; i < 300; i++)
         assert_true(isfinite(whole[i]) && fabsf(whole[i]) < 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_follow_from_bytes_alone),
-        cmocka_unit_test(a_byte_that_differs_shows),
-        cmocka_unit_test(the_first_call_defines_the_page),
-        cmocka_unit_test(calls_take_their_time),
-        cmocka_unit_test(calls_that_cannot_run),
-        cmocka_unit_test(initial_values_depend_on_page_and_element),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

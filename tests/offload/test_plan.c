@@ -1,17 +1,13 @@
 /* test_plan - the plan of given cases: equal input gives equal plans, rates decide nothing, extremes plan; how state is laid
  * out. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include "offload/plan/plan_internal.h"
 #include "offload/simulate/bounds.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct plan_sizes small_sizes = {.dtype = STRATA_BF16,
                                               .blocks = 8,
@@ -57,9 +53,8 @@ static void assert_equal_programs(const struct st_program *a, const struct st_pr
         assert_true(a->buffers[i].tier == b->buffers[i].tier && a->buffers[i].offset == b->buffers[i].offset);
 }
 
-static void rates_decide_nothing(void **state)
+TEST(rates_decide_nothing)
 {
-    (void)state;
     for (uint64_t spare = 0; spare < 8; spare++) {
         struct st_machine machine = tight(&small_sizes, &nvme_gated, spare << 20);
         struct st_plan *plain = plan_of(&small_sizes, &machine, &nvme_gated, "given"), *rated;
@@ -79,13 +74,12 @@ static void rates_decide_nothing(void **state)
     }
 }
 
-static void with_all_memory_nothing_moves(void **state)
+TEST(with_all_memory_nothing_moves)
 {
     const struct st_machine machine = {.name = "ample",
                                        .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     struct st_plan *plan = plan_of(&small_sizes, &machine, &nvme_gated, "given");
 
-    (void)state;
     assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
     assert_int_equal(plan->decided.kept_blocks, small_sizes.blocks);
     assert_int_equal(plan->program.needed[STRATA_TIER_NVME], 0);
@@ -94,11 +88,10 @@ static void with_all_memory_nothing_moves(void **state)
 }
 
 /* One block, one slice; pages of the least size; a micro-batch whose activations dwarf the weights. */
-static void extremes_plan(void **state)
+TEST(extremes_plan)
 {
     struct plan_sizes sizes[4];
 
-    (void)state;
     for (size_t i = 0; i < 4; i++)
         sizes[i] = small_sizes;
     sizes[0].blocks = 1;
@@ -142,12 +135,11 @@ static void sums_of(const struct plan_sizes *sizes, uint64_t *all, uint64_t *lar
 }
 
 /* Leaves are of equal size, so that their number divides the micro-batches'. */
-static void leaves_divide_the_micro_batches(void **state)
+TEST(leaves_divide_the_micro_batches)
 {
     struct plan_sizes sizes = small_sizes;
     struct st_workload w;
 
-    (void)state;
     sizes.grad_accum = 6;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t leaves = 1; leaves <= 12; leaves++) {
@@ -170,12 +162,11 @@ static void leaves_divide_the_micro_batches(void **state)
 
 /* For each level of the tree above the first one sum more: a slot on the device, or for each page a place in host memory, from
  * which two slots bring it back.  The links carry what they carried. */
-static void leaves_take_a_sum_for_each_level(void **state)
+TEST(leaves_take_a_sum_for_each_level)
 {
     struct plan_sizes sizes = small_sizes;
     uint64_t all, largest;
 
-    (void)state;
     sizes.grad_accum = 8;
     sums_of(&sizes, &all, &largest);
     for (uint32_t order = 0; order < 2; order++) {
@@ -215,7 +206,7 @@ struct layout_row {
 };
 
 /* Planes at multiples of 64 bytes, in all a multiple of 4096; moments of 1 MiB and more begin two pages and a line further. */
-static void state_is_laid_out(void **state)
+TEST(state_is_laid_out)
 {
     static const struct layout_row rows[] = {
         {ST_MASTER_SPLIT, 2, ST_MOMENTS_F32, 4096, 8192, 24576, 40960},
@@ -233,7 +224,6 @@ static void state_is_laid_out(void **state)
          16936960},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct layout_row *r = &rows[i];
         uint64_t moment1, moment2;
@@ -246,14 +236,13 @@ static void state_is_laid_out(void **state)
 }
 
 /* Where a page's element lies in the model does not depend on how chunks are cut, and no two elements lie in one place. */
-static void positions_are_the_models(void **state)
+TEST(positions_are_the_models)
 {
     struct st_policy policy = nvme_gated;
     const struct st_machine machine = {.name = "ample",
                                        .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     struct st_plan *large, *small;
 
-    (void)state;
     policy.chunk_elems = 1u << 22;
     large = plan_of(&small_sizes, &machine, &policy, "given");
     policy.chunk_elems = ST_TILE_ELEMS;
@@ -295,7 +284,7 @@ static uint32_t check_group(const struct st_program *program, uint32_t c, const 
 
 /* Chunks are cut at whole tiles from their group's start, those of the table and the head at whole rows, too, if need be beyond
  * the size that is asked for. */
-static void chunks_are_whole_tiles(void **state)
+TEST(chunks_are_whole_tiles)
 {
     static const struct {
         uint32_t hidden;
@@ -314,7 +303,6 @@ static void chunks_are_whole_tiles(void **state)
     const struct st_machine machine = {.name = "ample",
                                        .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 44}, .workers = 2}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct plan_sizes sizes = small_sizes;
         struct st_policy policy = nvme_gated;
@@ -354,7 +342,7 @@ static bool fits_in(const struct st_machine *machine, const struct st_policy *po
 }
 
 /* State that host memory has no room for lies on the device, unless no cache is allowed; the least that this needs is enough. */
-static void the_device_takes_what_host_memory_lacks(void **state)
+TEST(the_device_takes_what_host_memory_lacks)
 {
     const struct st_policy in_ram = {.param_tier = STRATA_TIER_DEVICE,
                                      .optimizer_tier = STRATA_TIER_HOST,
@@ -367,7 +355,6 @@ static void the_device_takes_what_host_memory_lacks(void **state)
     struct st_plan *plan;
     uint64_t least;
 
-    (void)state;
     uncached.cache = 0;
     assert_true(fits_in(&machine, &uncached));
     machine.capacity.bytes[STRATA_TIER_DEVICE] += 64 << 20;
@@ -388,12 +375,11 @@ static void the_device_takes_what_host_memory_lacks(void **state)
 }
 
 /* Checkpoints that host memory has no room for lie on the device, with no more pages kept there than before. */
-static void checkpoints_go_where_there_is_room(void **state)
+TEST(checkpoints_go_where_there_is_room)
 {
     struct st_policy on_device = nvme_gated, on_host = nvme_gated;
     struct st_machine machine;
 
-    (void)state;
     assert_int_equal(nvme_gated.activation_tier, STRATA_TIER_COUNT);
     on_device.activation_tier = STRATA_TIER_DEVICE;
     on_host.activation_tier = STRATA_TIER_HOST;
@@ -401,22 +387,4 @@ static void checkpoints_go_where_there_is_room(void **state)
     assert_true(fits_in(&machine, &on_device));
     assert_false(fits_in(&machine, &on_host));
     assert_true(fits_in(&machine, &nvme_gated));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_decide_nothing),
-        cmocka_unit_test(chunks_are_whole_tiles),
-        cmocka_unit_test(with_all_memory_nothing_moves),
-        cmocka_unit_test(extremes_plan),
-        cmocka_unit_test(leaves_divide_the_micro_batches),
-        cmocka_unit_test(leaves_take_a_sum_for_each_level),
-        cmocka_unit_test(state_is_laid_out),
-        cmocka_unit_test(positions_are_the_models),
-        cmocka_unit_test(the_device_takes_what_host_memory_lacks),
-        cmocka_unit_test(checkpoints_go_where_there_is_room),
-    };
-
-    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

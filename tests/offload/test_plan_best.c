@@ -15,16 +15,12 @@
  * them again: `test_offload_plan_best 1 SEED`. */
 #include "offload/plan/plan_choose_internal.h"
 #include "plan_best_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SAMPLE        5u
 #define PAIRS         8u
@@ -238,9 +234,8 @@ static void check_case(const struct best_case *c)
     check_rates(c, seconds);
 }
 
-static void the_plan_is_the_best(void **state)
+TEST(the_plan_is_the_best)
 {
-    (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
         struct best_case c;
 
@@ -288,9 +283,8 @@ static void check_folded(const struct best_case *c, const struct st_plan *plan)
 
 /* A step of many micro-batches is judged folded to few: the chosen plans of 20 runs, each with the step that the judge sees and
  * the whole. */
-static void folded_steps_take_as_long(void **state)
+TEST(folded_steps_take_as_long)
 {
-    (void)state;
     for (uint64_t seed = few ? 1 : first_seed; worst_folded.compared < (few ? FOLDED_SAMPLE : FOLDED); seed++) {
         struct best_case c;
         struct st_plan *plan;
@@ -306,16 +300,11 @@ static void folded_steps_take_as_long(void **state)
     assert_true(best_holds(&worst_folded));
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plan_is_the_best),
-        cmocka_unit_test(folded_steps_take_as_long),
-    };
-
     sample = argc < 2;
     few = sample || (argc > 3 && strcmp(argv[3], "few") == 0);
     case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
-    return cmocka_run_group_tests_name("plan_best", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

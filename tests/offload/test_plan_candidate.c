@@ -2,14 +2,9 @@
  * fit, so that of what could be kept nearer no more would fit. */
 #include "offload/plan/plan_choose_internal.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #define CASES 100u
 #define AMPLE (UINT64_C(1) << 50)
@@ -110,12 +105,11 @@ static uint32_t *last_of(struct st_plan *plan, enum last last, uint32_t *all)
                                   : &plan->decided.resident_pages;
 }
 
-static void what_is_left_is_spent(void **state)
+TEST(what_is_left_is_spent)
 {
     struct seen seen[LAST_COUNT] = {{0}};
     const uint32_t row_count = sizeof(rows) / sizeof(rows[0]);
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_plan *plan = random_plan(seed);
         const struct st_decisions start = plan->decided;
@@ -146,7 +140,7 @@ static void what_is_left_is_spent(void **state)
 
 /* State on the device counts, too: with a limit of just what so many chunks take, so many are cached; with a byte less, one less.
  */
-static void a_limited_cache_is_spent(void **state)
+TEST(a_limited_cache_is_spent)
 {
     const struct st_capacity ample = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2};
     const struct st_policy policy = {.param_tier = STRATA_TIER_DEVICE,
@@ -162,7 +156,6 @@ static void a_limited_cache_is_spent(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &plan_small, NULL);
     assert_int_equal(st_plan_create(&plan, &w, &ample, &policy), STRATA_OK);
     st_workload_fini(&w);
@@ -189,14 +182,4 @@ static void a_limited_cache_is_spent(void **state)
         }
     }
     st_plan_destroy(plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_limited_cache_is_spent),
-        cmocka_unit_test(what_is_left_is_spent),
-    };
-
-    return cmocka_run_group_tests_name("plan_candidate", tests, NULL, NULL);
 }

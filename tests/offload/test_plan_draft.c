@@ -2,16 +2,10 @@
 #include "core/base/error.h"
 #include "offload/plan/plan.h"
 #include "plan_best_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CASES 24u
 
@@ -28,12 +22,11 @@ static double draft(const struct best_case *c, const struct st_capacity *capacit
     return d.seconds;
 }
 
-static void a_draft_is_about_as_fast_as_the_choice(void **state)
+TEST(a_draft_is_about_as_fast_as_the_choice)
 {
     double sum = 0, worst = 0;
     uint32_t compared = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct best_case c;
         struct st_plan *plan;
@@ -56,9 +49,8 @@ static void a_draft_is_about_as_fast_as_the_choice(void **state)
 }
 
 /* Down to the last byte of each tier, with rates and without. */
-static void a_draft_fits_where_a_plan_does(void **state)
+TEST(a_draft_fits_where_a_plan_does)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct best_case c;
 
@@ -76,14 +68,4 @@ static void a_draft_fits_where_a_plan_does(void **state)
             }
         best_case_fini(&c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_draft_is_about_as_fast_as_the_choice),
-        cmocka_unit_test(a_draft_fits_where_a_plan_does),
-    };
-
-    return cmocka_run_group_tests_name("plan_draft", tests, NULL, NULL);
 }

@@ -5,13 +5,9 @@
 #include "offload/machine/machine.h"
 #include "offload/program/tables.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void huge_workload(struct st_workload *w)
 {
@@ -55,11 +51,10 @@ static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_
     return plan;
 }
 
-static void chunks_grow_with_the_model(void **state)
+TEST(chunks_grow_with_the_model)
 {
     struct st_plan *plan = huge_plan(80ull << 30, 2560ull << 30, 0, 0);
 
-    (void)state;
     assert_true(plan->program.workload.params > 1000000000000);
     assert_true(plan->program.chunk_count <= 20000);
     assert_int_equal(plan->policy.chunk_elems % ST_TILE_ELEMS, 0);
@@ -68,21 +63,19 @@ static void chunks_grow_with_the_model(void **state)
     st_plan_destroy(plan);
 }
 
-static void ample_memory_is_divided_as_fast(void **state)
+TEST(ample_memory_is_divided_as_fast)
 {
     struct st_plan *plan = huge_plan(20000ull << 30, 20000ull << 30, 0, 0);
 
-    (void)state;
     assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
     st_plan_destroy(plan);
 }
 
 /* A fixed chunk is obeyed, and so is an upper limit. */
-static void given_chunks_are_obeyed(void **state)
+TEST(given_chunks_are_obeyed)
 {
     struct st_plan *plan = huge_plan(80ull << 30, 4096ull << 30, 8u << 20, 0);
 
-    (void)state;
     assert_int_equal(plan->policy.chunk_elems, 8u << 20);
     st_plan_destroy(plan);
     plan = huge_plan(80ull << 30, 4096ull << 30, 0, 10000000);
@@ -92,7 +85,7 @@ static void given_chunks_are_obeyed(void **state)
 
 /* What a choice costs is a count of simulated ops, whatever the model: the same everywhere, and no more for many micro-batches.
  */
-static void choices_are_bounded(void **state)
+TEST(choices_are_bounded)
 {
     static const struct {
         uint32_t blocks, micros;
@@ -107,7 +100,6 @@ static void choices_are_bounded(void **state)
                                      .cache = ST_AUTO_BYTES};
     struct st_machine machine;
 
-    (void)state;
     assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
     machine.capacity.bytes[STRATA_TIER_HOST] = 1ull << 40;
     machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 46;
@@ -144,7 +136,7 @@ static uint64_t slot_bytes(const struct st_plan *plan)
 }
 
 /* Memory that only a run that saves takes: slots, copies, the list of what lies where.  The list grows with the model. */
-static void saving_takes_little_memory(void **state)
+TEST(saving_takes_little_memory)
 {
     static const struct {
         uint32_t blocks, hidden, vocab;
@@ -153,7 +145,6 @@ static void saving_takes_little_memory(void **state)
     static const strata_tier tiers[] = {STRATA_TIER_HOST, STRATA_TIER_NVME};
     struct st_machine machine;
 
-    (void)state;
     assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
     for (uint32_t i = 0; i < 4; i++) {
         const struct plan_sizes sizes = {.dtype = STRATA_BF16,
@@ -196,15 +187,4 @@ static void saving_takes_little_memory(void **state)
         st_plan_destroy(saves);
         st_plan_destroy(plain);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_grow_with_the_model), cmocka_unit_test(ample_memory_is_divided_as_fast),
-        cmocka_unit_test(given_chunks_are_obeyed),    cmocka_unit_test(choices_are_bounded),
-        cmocka_unit_test(saving_takes_little_memory),
-    };
-
-    return cmocka_run_group_tests_name("plan_huge", tests, NULL, NULL);
 }

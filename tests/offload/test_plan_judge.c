@@ -4,13 +4,9 @@
 #include "offload/plan/plan_choose_internal.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define ROOM (UINT64_C(1) << 40)
 
@@ -23,11 +19,10 @@ static struct st_machine machine_of(bool is_host)
 }
 
 /* Long enough that not all of it is simulated. */
-static void a_few_micro_batches_stand_for_many(void **state)
+TEST(a_few_micro_batches_stand_for_many)
 {
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_HORIZONTAL, ST_ACCUMULATE_VERTICAL};
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                          .blocks = 150,
@@ -62,7 +57,7 @@ static void a_few_micro_batches_stand_for_many(void **state)
 }
 
 /* One rate after the other is slow, then two of them. */
-static void no_simulated_step_is_shorter_than_its_bound(void **state)
+TEST(no_simulated_step_is_shorter_than_its_bound)
 {
     static const size_t rates[] = {offsetof(struct st_rates, matmul_flops), offsetof(struct st_rates, update),
                                    offsetof(struct st_rates, upload),       offsetof(struct st_rates, download),
@@ -70,7 +65,6 @@ static void no_simulated_step_is_shorter_than_its_bound(void **state)
     const size_t count = sizeof(rates) / sizeof(rates[0]);
     uint32_t tight = 0;
 
-    (void)state;
     for (uint32_t seed = 1; seed <= 12; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct st_policy policy;
@@ -107,7 +101,7 @@ static void no_simulated_step_is_shorter_than_its_bound(void **state)
 }
 
 /* Where the disk writes all the time, a save takes as long as its bytes, whichever of the steps after it waits for them. */
-static void a_save_takes_its_bytes_of_a_busy_disk(void **state)
+TEST(a_save_takes_its_bytes_of_a_busy_disk)
 {
     struct plan_sizes sizes = plan_small;
     struct st_machine machine = machine_of(false);
@@ -120,7 +114,6 @@ static void a_save_takes_its_bytes_of_a_busy_disk(void **state)
     struct st_plan *plan;
     double seconds, want;
 
-    (void)state;
     sizes.block_params = 8 * ST_TILE_ELEMS;
     plan = plan_of(&sizes, &machine, &policy, "save");
     machine.rates.mixed = 0;
@@ -130,15 +123,4 @@ static void a_save_takes_its_bytes_of_a_busy_disk(void **state)
     if (!(want > 0 && fabs(seconds - want) <= 0.02 * want))
         fail_msg("%.6g s, the bytes take %.6g s", seconds, want);
     st_plan_destroy(plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_few_micro_batches_stand_for_many),
-        cmocka_unit_test(no_simulated_step_is_shorter_than_its_bound),
-        cmocka_unit_test(a_save_takes_its_bytes_of_a_busy_disk),
-    };
-
-    return cmocka_run_group_tests_name("plan_judge", tests, NULL, NULL);
 }

@@ -7,16 +7,12 @@
 #include "offload/plan/plan_choose_internal.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static uint64_t first_seed = 1, case_count = 500;
 
@@ -101,9 +97,8 @@ static struct st_traffic count_program(const struct st_plan *plan)
     return moved;
 }
 
-static void the_closed_form_is_the_program(void **state)
+TEST(the_closed_form_is_the_program)
 {
-    (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
         struct st_traffic closed, program;
         struct st_moved moved;
@@ -207,12 +202,11 @@ static void draw_rates(struct st_machine *m, const struct st_plan *plan, struct 
     m->rates.write = m->rates.mixed = m->rates.read;
 }
 
-static void no_placement_is_much_faster(void **state)
+TEST(no_placement_is_much_faster)
 {
     uint64_t planned = 0, tried = 0;
     double worst = 1;
 
-    (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + case_count / 20; seed++) {
         struct plan_draws draws = {.seed = seed + 1000000};
         struct st_machine machine;
@@ -255,14 +249,9 @@ static void no_placement_is_much_faster(void **state)
     assert_true(planned > case_count / 80);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_closed_form_is_the_program),
-        cmocka_unit_test(no_placement_is_much_faster),
-    };
-
     case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
-    return cmocka_run_group_tests_name("plan_oracle", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -8,15 +8,11 @@
 #include "offload/plan/plan_internal.h"
 #include "plan_fixture.h"
 #include "program_roles.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static uint64_t first_seed = 1, case_count = 500;
 
@@ -186,11 +182,10 @@ static void check_refusal(const struct st_plan *plan, const struct random_case *
     st_plan_destroy(smallest);
 }
 
-static void random_plans_are_sound(void **state)
+TEST(random_plans_are_sound)
 {
     uint64_t planned = 0, refused = 0;
 
-    (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct random_case c;
@@ -211,13 +206,9 @@ static void random_plans_are_sound(void **state)
     assert_true(case_count < 100 || (planned > case_count / 10 && refused > case_count / 10));
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_plans_are_sound),
-    };
-
     case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
-    return cmocka_run_group_tests_name("plan_random", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,16 +2,11 @@
  * advised. */
 #include "core/base/error.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define DISK (1ull << 40)
 
@@ -82,13 +77,12 @@ static void follow(struct refusals *seen, const struct st_workload *w, const str
     st_plan_destroy(plan);
 }
 
-static void advice_that_is_followed_fits(void **state)
+TEST(advice_that_is_followed_fits)
 {
     static const enum st_activation_mode modes[] = {ST_ACT_AUTO, ST_ACT_KEPT};
     struct refusals seen = {0};
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t device = 18; device <= 28; device++)
         for (uint32_t host = 18; host <= 28; host += 2)
@@ -108,7 +102,7 @@ static void advice_that_is_followed_fits(void **state)
 
 /* Ranks that share nothing are told the lowest stage with which the same tiers fit; those that share all, and one alone, are not.
  */
-static void ranks_are_told_the_stage_that_fits(void **state)
+TEST(ranks_are_told_the_stage_that_fits)
 {
     struct st_machine machine = {.capacity = {.bytes = {0, 0, 0}, .workers = 2}};
     struct st_policy policy = policy_of(STRATA_TIER_DEVICE, STRATA_TIER_DEVICE, ST_ACT_AUTO);
@@ -116,7 +110,6 @@ static void ranks_are_told_the_stage_that_fits(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     policy.ranks = 4;
     for (policy.stage = 0; policy.stage < 2; policy.stage++) {
@@ -150,14 +143,13 @@ static void ranks_are_told_the_stage_that_fits(void **state)
 
 /* Many micro-batches of long sequences: where the checkpoints of their activations are too many, a slower tier is named for them.
  */
-static void activation_checkpoints_have_a_slower_tier(void **state)
+TEST(activation_checkpoints_have_a_slower_tier)
 {
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_COUNT};
     struct plan_sizes longer = sizes;
     struct refusals seen = {0};
     struct st_workload w;
 
-    (void)state;
     longer.seq = 2048;
     longer.grad_accum = 16;
     plan_workload(&w, &longer, NULL);
@@ -179,7 +171,7 @@ static void activation_checkpoints_have_a_slower_tier(void **state)
 
 /* Host memory below the gradients is enough, since they go to NVMe.  Below the sums of the table: no setting and no smaller batch
  * helps, and none is named. */
-static void the_tables_sums_alone_are_too_many(void **state)
+TEST(the_tables_sums_alone_are_too_many)
 {
     const struct st_machine few = {.capacity = {.bytes = {1ull << 26, 1ull << 24, DISK}, .workers = 2}};
     const struct st_machine machine = {.capacity = {.bytes = {1ull << 28, 1ull << 22, DISK}, .workers = 2}};
@@ -187,7 +179,6 @@ static void the_tables_sums_alone_are_too_many(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     assert_true(2 * w.params > few.capacity.bytes[STRATA_TIER_HOST]);
     plan = plan_try(&w, &few, &policy, "gradients");
@@ -207,7 +198,7 @@ static void the_tables_sums_alone_are_too_many(void **state)
 }
 
 /* A disk that is not there counts as large enough, and the sentence says how large. */
-static void a_disk_that_is_not_named_is_asked_for(void **state)
+TEST(a_disk_that_is_not_named_is_asked_for)
 {
     struct st_machine machine = {.capacity = {.bytes = {1ull << 24, 110ull << 20, 0}, .workers = 2}};
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
@@ -215,7 +206,6 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = plan_try(&w, &machine, &policy, "no disk");
     assert_false(plan->fits);
@@ -244,13 +234,12 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
 
 /* Whatever lacks, the sentence says what to do: where settings may stay and only the disk is too small for what host memory could
  * leave there, that disk. */
-static void a_sentence_begins_with_what_to_do(void **state)
+TEST(a_sentence_begins_with_what_to_do)
 {
     static const char *const verbs[] = {"set ", "raise ", "give ", "free ", "even "};
     uint32_t disks = 0;
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t i = 0; i < 3 * 6 * 3 * 9; i++) {
         const struct st_machine machine = {
@@ -275,14 +264,13 @@ static void a_sentence_begins_with_what_to_do(void **state)
 }
 
 /* Of several directories a full one leaves no room in any: it is named, and not a directory asked for. */
-static void a_full_directory_is_named(void **state)
+TEST(a_full_directory_is_named)
 {
     struct st_machine machine = {.capacity = {.bytes = {1ull << 34, 1ull << 34, 0}, .nvme_tightest = "/mnt/full", .workers = 2}};
     struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_HOST, ST_ACT_AUTO);
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     policy.cache = 0;
     plan_workload(&w, &sizes, NULL);
     plan = plan_try(&w, &machine, &policy, "a full disk");
@@ -308,7 +296,7 @@ static void a_full_directory_is_named(void **state)
 }
 
 /* What checkpoints take on a disk that lacks is said, and the most that fit are advised. */
-static void fewer_checkpoints_are_advised(void **state)
+TEST(fewer_checkpoints_are_advised)
 {
     struct st_machine machine = {
         .capacity = {.bytes = {1ull << 34, 1ull << 34, UINT64_MAX}, .nvme_tightest = "/a", .workers = 2}};
@@ -317,7 +305,6 @@ static void fewer_checkpoints_are_advised(void **state)
     struct st_plan *plan;
     uint64_t set;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     policy.sets = st_sets_of_keep(policy.keep = 5);
     plan = plan_try(&w, &machine, &policy, "ample");
@@ -369,7 +356,7 @@ static void fewer_checkpoints_are_advised(void **state)
 /* Advice that needs a disk names the option that gives one to the settings that it advises, not to those that do not fit: state,
  * weights and activations go where strata.nvme says, checkpoints there too, and without any of these on NVMe where strata.save
  * says.  Room in the one directory is none in the other. */
-static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
+TEST(a_disk_is_asked_for_by_the_option_that_gives_it)
 {
     enum { DEV = STRATA_TIER_DEVICE, CPU = STRATA_TIER_HOST, NVME = STRATA_TIER_NVME, AUTO = STRATA_TIER_COUNT };
     static const struct {
@@ -392,7 +379,6 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
     };
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_machine machine = {.capacity = {.bytes = {rows[i].device, rows[i].host, rows[i].disk}, .workers = 2}};
@@ -413,21 +399,4 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
         st_plan_destroy(plan);
     }
     st_workload_fini(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advice_that_is_followed_fits),
-        cmocka_unit_test(ranks_are_told_the_stage_that_fits),
-        cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
-        cmocka_unit_test(the_tables_sums_alone_are_too_many),
-        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
-        cmocka_unit_test(a_sentence_begins_with_what_to_do),
-        cmocka_unit_test(a_full_directory_is_named),
-        cmocka_unit_test(fewer_checkpoints_are_advised),
-        cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,10 @@
  * of the same model reads another one's; what a save costs. */
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define WORKLOADS 50u
 #define POLICIES  12u
@@ -110,11 +106,10 @@ static void check_scratch(const struct st_plan *plan)
 }
 
 /* Whatever tiers, budgets, caches, updates and orders of accumulation: with the same chunk size and moments, the same set. */
-static void the_set_follows_from_workload_and_chunks(void **state)
+TEST(the_set_follows_from_workload_and_chunks)
 {
     uint32_t planned = 0, partly = 0, in_memory = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
@@ -205,11 +200,10 @@ static void check_ops(const struct st_plan *saves, const struct st_plan *plain, 
 }
 
 /* Whatever is saved: with the same room, the same placement and ops; what the ops beside them write is what lives in memory. */
-static void saving_adds_its_ops_alone(void **state)
+TEST(saving_adds_its_ops_alone)
 {
     uint32_t same = 0, from_device = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
@@ -267,11 +261,10 @@ static double seconds_of(const struct st_plan *plan, const struct st_machine *ma
 }
 
 /* A step that saves takes no longer than its own bytes do one after the other, and the others about as long as without saving. */
-static void a_save_costs_its_bytes_at_most(void **state)
+TEST(a_save_costs_its_bytes_at_most)
 {
     uint32_t free_of_cost = 0, costly = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
@@ -309,12 +302,11 @@ static void a_save_costs_its_bytes_at_most(void **state)
 }
 
 /* What comes down from the device is hashed by the host. */
-static void a_save_costs_its_checksums(void **state)
+TEST(a_save_costs_its_checksums)
 {
     struct st_machine machine = {.name = "hashes", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
     const struct st_policy policy = {.activation_tier = STRATA_TIER_DEVICE, .update = ST_UPDATE_GATED, .sets = 4};
 
-    (void)state;
     machine.rates = (struct st_rates){.matmul_flops = 1e9,
                                       .checksum = 1e3,
                                       .update = 1e9,
@@ -335,16 +327,4 @@ static void a_save_costs_its_checksums(void **state)
         assert_true(hashes > 1 && save > hashes - seconds_of(plan, &machine) && save < hashes * 1.01);
         st_plan_destroy(plan);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_set_follows_from_workload_and_chunks),
-        cmocka_unit_test(saving_adds_its_ops_alone),
-        cmocka_unit_test(a_save_costs_its_bytes_at_most),
-        cmocka_unit_test(a_save_costs_its_checksums),
-    };
-
-    return cmocka_run_group_tests_name("plan_sets", tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* tests/offload/test_plan_sets_sound.c - plans of runs that save: refused where sets lack room, and proved by the verifier, which
  * finds each number that is changed. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* --- what does not fit --- */
 
@@ -43,12 +39,11 @@ static struct st_plan *mixed_plan(uint32_t sets, bool forward_only, uint64_t nvm
     return plan;
 }
 
-static void sets_need_room(void **state)
+TEST(sets_need_room)
 {
     struct st_plan *plan = mixed_plan(4, false, UINT64_MAX), *less;
     const uint64_t needed = plan->program.needed[STRATA_TIER_NVME];
 
-    (void)state;
     assert_true(plan->fits);
     less = mixed_plan(4, false, needed - 1);
     assert_false(less->fits);
@@ -60,11 +55,10 @@ static void sets_need_room(void **state)
     st_plan_destroy(plan);
 }
 
-static void what_trains_nothing_saves_nothing(void **state)
+TEST(what_trains_nothing_saves_nothing)
 {
     struct st_plan *plan = mixed_plan(4, true, UINT64_MAX);
 
-    (void)state;
     assert_true(plan->fits);
     assert_int_equal(plan->program.sets, 0);
     assert_int_equal(plan->program.space_bytes[ST_SPACE_SET] + plan->program.space_bytes[ST_SPACE_BASE], 0);
@@ -126,11 +120,10 @@ static void check_verifier(struct st_plan *plan)
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
 }
 
-static void the_verifier_finds_wrong_extents(void **state)
+TEST(the_verifier_finds_wrong_extents)
 {
     struct st_plan *plan = mixed_plan(4, false, UINT64_MAX);
 
-    (void)state;
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     check_verifier(plan);
@@ -179,7 +172,7 @@ static void check_save(struct st_plan *plan, enum st_op_kind kind)
 }
 
 /* Parts of a thing on the device: each of them, in their order, as long as it has to be. */
-static void the_verifier_proves_parts(void **state)
+TEST(the_verifier_proves_parts)
 {
     const struct st_machine machine = {.name = "saves", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
     const struct st_policy policy = {.activation_tier = STRATA_TIER_HOST,
@@ -190,7 +183,6 @@ static void the_verifier_proves_parts(void **state)
     struct st_plan *plan = plan_of(&plan_small, &machine, &policy, "parts");
     uint32_t later = 0;
 
-    (void)state;
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     for (uint32_t i = 0; i < plan->program.op_count; i++) {
@@ -211,12 +203,11 @@ static void the_verifier_proves_parts(void **state)
 }
 
 /* In host memory, and on the device, from where it comes down first. */
-static void the_verifier_proves_saves(void **state)
+TEST(the_verifier_proves_saves)
 {
     static const strata_tier tiers[] = {STRATA_TIER_HOST, STRATA_TIER_DEVICE};
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
 
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         const struct st_machine machine = {.name = "saves", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
         const struct st_policy policy = {.param_tier = tiers[i % 2],
@@ -234,12 +225,11 @@ static void the_verifier_proves_saves(void **state)
     }
 }
 
-static void the_verifier_knows_runs_without_sets(void **state)
+TEST(the_verifier_knows_runs_without_sets)
 {
     struct st_plan *plan = mixed_plan(0, false, UINT64_MAX);
     struct st_program *program = &plan->program;
 
-    (void)state;
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     MUST_FAIL(plan, program->pages[0].base_extent, program->pages[0].home_region, "a base without a set");
@@ -247,18 +237,4 @@ static void the_verifier_knows_runs_without_sets(void **state)
     MUST_FAIL(plan, program->buffers[program->pages[0].home_region].space, ST_SPACE_SET, "a set without saving");
     MUST_FAIL(plan, program->chunks[0].extent, ST_NO_BUFFER, "state on NVMe without an extent");
     st_plan_destroy(plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_need_room),
-        cmocka_unit_test(what_trains_nothing_saves_nothing),
-        cmocka_unit_test(the_verifier_finds_wrong_extents),
-        cmocka_unit_test(the_verifier_proves_parts),
-        cmocka_unit_test(the_verifier_proves_saves),
-        cmocka_unit_test(the_verifier_knows_runs_without_sets),
-    };
-
-    return cmocka_run_group_tests_name("plan_sets", tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* test_plan_spread - which chunks of the state are cached: as many bytes as were decided, spread evenly over the updates. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include "offload/plan/plan_predicates.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANDOM_CASES 120u
 #define MANY_SIZES   80u /* more than are spread */
@@ -207,11 +203,10 @@ static uint32_t check_parts(const struct st_workload *w, const struct st_policy 
     return some;
 }
 
-static void cached_chunks_are_spread(void **state)
+TEST(cached_chunks_are_spread)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_GATED, ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
 
-    (void)state;
     for (size_t u = 0; u < 3; u++)
         for (int tied = 0; tied < 2; tied++) {
             struct plan_sizes s = sizes;
@@ -227,13 +222,12 @@ static void cached_chunks_are_spread(void **state)
 }
 
 /* Half of the blocks' chunks: the gaps between those on the disk are seen, not merely none. */
-static void both_kinds_stand_side_by_side(void **state)
+TEST(both_kinds_stand_side_by_side)
 {
     uint32_t changes = 0;
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = plan_with_part(&w, &nvme_gated, parts / 2);
     check(plan);
@@ -244,12 +238,11 @@ static void both_kinds_stand_side_by_side(void **state)
     st_workload_fini(&w);
 }
 
-static void frozen_pages_are_left_out(void **state)
+TEST(frozen_pages_are_left_out)
 {
     enum plan_frozen frozen[10] = {PLAN_TRAINED};
     struct st_workload w;
 
-    (void)state;
     for (uint32_t layer = 1; layer < 10; layer++)
         frozen[layer] = (enum plan_frozen)(layer % 3);
     plan_workload(&w, &sizes, frozen);
@@ -261,12 +254,11 @@ static void frozen_pages_are_left_out(void **state)
     st_workload_fini(&w);
 }
 
-static void without_a_cache_nothing_is_cached(void **state)
+TEST(without_a_cache_nothing_is_cached)
 {
     struct st_policy policy = nvme_gated;
     struct st_workload w;
 
-    (void)state;
     policy.cache = 0;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t part = 0; part <= parts; part += 4) {
@@ -280,13 +272,12 @@ static void without_a_cache_nothing_is_cached(void **state)
 }
 
 /* Where the state's tier is not the disk, nothing is chosen. */
-static void other_tiers_are_left_alone(void **state)
+TEST(other_tiers_are_left_alone)
 {
     const struct st_machine machine = {.name = "ample",
                                        .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
 
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         struct st_policy policy = nvme_gated;
         struct st_workload w;
@@ -303,13 +294,12 @@ static void other_tiers_are_left_alone(void **state)
 }
 
 /* Every block one chunk of a size of its own: more sizes than are spread. */
-static void many_sizes_stay_as_decided(void **state)
+TEST(many_sizes_stay_as_decided)
 {
     struct st_policy policy = nvme_gated;
     struct plan_sizes s = sizes;
     struct st_workload w;
 
-    (void)state;
     s.blocks = MANY_SIZES;
     s.hidden = 32;
     s.positions = false;
@@ -355,11 +345,10 @@ static struct st_plan *random_plan(uint64_t seed)
     return plan;
 }
 
-static void random_plans_are_spread(void **state)
+TEST(random_plans_are_spread)
 {
     uint32_t some = 0;
 
-    (void)state;
     for (uint64_t seed = 0; seed < RANDOM_CASES; seed++) {
         struct st_plan *plan = random_plan(seed);
 
@@ -370,16 +359,4 @@ static void random_plans_are_spread(void **state)
     }
     print_message("%u of %u plans cache some chunks and leave some\n", some, RANDOM_CASES);
     assert_true(some > RANDOM_CASES / 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cached_chunks_are_spread),   cmocka_unit_test(both_kinds_stand_side_by_side),
-        cmocka_unit_test(frozen_pages_are_left_out),  cmocka_unit_test(without_a_cache_nothing_is_cached),
-        cmocka_unit_test(other_tiers_are_left_alone), cmocka_unit_test(many_sizes_stay_as_decided),
-        cmocka_unit_test(random_plans_are_spread),
-    };
-
-    return cmocka_run_group_tests_name("plan_spread", tests, NULL, NULL);
 }

@@ -4,14 +4,10 @@
 #include "offload/plan/plan_internal.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BLOCKS 64u
 
@@ -93,11 +89,10 @@ static double fastest_share(const struct st_machine *m)
     return fastest;
 }
 
-static void the_share_is_the_fastest(void **state)
+TEST(the_share_is_the_fastest)
 {
     static const double rates[][2] = {{60e9, 25e9}, {300e9, 55e9}, {60e9, 400e9}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         const struct st_machine m = machine_of(rates[i][0], rates[i][1]);
         const struct st_policy open = policy_of(STRATA_TIER_HOST, ST_STREAMED_AUTO), none = policy_of(STRATA_TIER_HOST, 0);
@@ -121,13 +116,12 @@ static void assert_unchanged(const struct st_machine *m, const struct st_policy 
 }
 
 /* The link, the disk or compute is what the step waits for; or nobody knows; or the device is the host. */
-static void nothing_is_streamed_in_vain(void **state)
+TEST(nothing_is_streamed_in_vain)
 {
     const struct st_policy in_ram = policy_of(STRATA_TIER_HOST, ST_STREAMED_AUTO),
                            on_disk = policy_of(STRATA_TIER_NVME, ST_STREAMED_AUTO);
     struct st_machine m = machine_of(150e9, 1e9);
 
-    (void)state;
     assert_unchanged(&m, &in_ram, 0);
     m = machine_of(150e9, 55e9);
     assert_unchanged(&m, &on_disk, 0);
@@ -139,14 +133,13 @@ static void nothing_is_streamed_in_vain(void **state)
 }
 
 /* What the configuration says stands, whatever the rates; as much of it as the device has room for. */
-static void a_share_that_is_asked_for_is_kept(void **state)
+TEST(a_share_that_is_asked_for_is_kept)
 {
     const struct st_policy half = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS / 2);
     struct st_machine m = machine_of(150e9, 1e9);
     struct st_plan *plan = judged(&m, &half);
     uint64_t least;
 
-    (void)state;
     assert_int_equal(plan->decided.streamed, ST_STREAMED_PARTS / 2);
     least = plan->minimum[STRATA_TIER_DEVICE];
     m.capacity.bytes[STRATA_TIER_DEVICE] = least + (plan->program.needed[STRATA_TIER_DEVICE] - least) / 4;
@@ -157,7 +150,7 @@ static void a_share_that_is_asked_for_is_kept(void **state)
 }
 
 /* offload_optimizer.ratio is the host's share. */
-static void the_ratio_is_the_rest(void **state)
+TEST(the_ratio_is_the_rest)
 {
     static const struct {
         double ratio;
@@ -165,7 +158,6 @@ static void the_ratio_is_the_rest(void **state)
     } rows[] = {
         {1, 0}, {0, ST_STREAMED_PARTS}, {0.5, ST_STREAMED_PARTS / 2}, {0.25, ST_STREAMED_PARTS / 4 * 3}, {NAN, ST_STREAMED_AUTO}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config config = {.update_ratio = rows[i].ratio};
         struct st_policy policy;
@@ -176,14 +168,13 @@ static void the_ratio_is_the_rest(void **state)
 }
 
 /* Each way: weight and state of what is streamed; of the others the weight up and the gradient down. */
-static void a_streamed_parameter_moves_twelve_bytes_each_way(void **state)
+TEST(a_streamed_parameter_moves_twelve_bytes_each_way)
 {
     const struct st_machine m = machine_of(150e9, 55e9);
     const struct st_policy none = policy_of(STRATA_TIER_HOST, 0), all = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS);
     struct st_plan *without = judged(&m, &none), *with = judged(&m, &all);
     uint64_t elems = 0, state_bytes = 0;
 
-    (void)state;
     for (uint32_t p = 0; p < with->program.workload.page_count; p++)
         elems += with->program.pages[p].state == ST_WHERE_STREAMED ? with->program.workload.pages[p].elems : 0;
     for (uint32_t c = 0; c < with->program.chunk_count; c++)
@@ -198,12 +189,11 @@ static void a_streamed_parameter_moves_twelve_bytes_each_way(void **state)
 }
 
 /* Small models are cut unevenly, so that of two plans one rank would take the one and the next one the other. */
-static void all_ranks_decide_alike(void **state)
+TEST(all_ranks_decide_alike)
 {
     struct st_machine m = machine_of(40e9, 20e9);
     uint32_t compared = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct st_workload w;
@@ -237,18 +227,4 @@ static void all_ranks_decide_alike(void **state)
         st_workload_fini(&w);
     }
     assert_true(compared > 30);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_share_is_the_fastest),
-        cmocka_unit_test(nothing_is_streamed_in_vain),
-        cmocka_unit_test(a_share_that_is_asked_for_is_kept),
-        cmocka_unit_test(the_ratio_is_the_rest),
-        cmocka_unit_test(a_streamed_parameter_moves_twelve_bytes_each_way),
-        cmocka_unit_test(all_ranks_decide_alike),
-    };
-
-    return cmocka_run_group_tests_name("plan_streamed", tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "tests/common/kept_log.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/commit_fixture.h"
 
 #include "core/base/rng.h"
@@ -25,13 +26,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define EVENTS_MAX 1024u
 #define NAMES_MAX  256u
@@ -329,12 +323,11 @@ static void save_thrice(void)
     st_committer_stop(c);
 }
 
-static void nothing_that_was_reported_is_lost(void **state)
+TEST_SETUP(nothing_that_was_reported_is_lost, fixture_setup, fixture_teardown)
 {
     const uint64_t seeds = sample_is_all() ? 16 : 2;
     struct stat root;
 
-    (void)state;
     assert_int_equal(mkdir(scratch_path("save"), 0700), 0);
     assert_int_equal(mkdir(scratch_path("vault"), 0700), 0);
     assert_int_equal(stat(scratch_path("save"), &root), 0);
@@ -350,14 +343,4 @@ static void nothing_that_was_reported_is_lost(void **state)
             replay(root.st_ino, count, seed);
     kept_log_end();
     close(vault);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_that_was_reported_is_lost, fixture_setup, fixture_teardown),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,18 +7,14 @@
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/test.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct st_plan *small_plan_of(uint32_t grad_accum, uint32_t leaves, enum st_accumulation order)
 {
@@ -53,12 +49,11 @@ static struct st_plan *small_plan(uint32_t grad_accum)
 }
 
 /* Gradients that are held back have two places, for the lowest block's and the positions': a third must not be written. */
-static void gradients_held_back_are_two_at_most(void **state)
+TEST(gradients_held_back_are_two_at_most)
 {
     struct st_plan *plan = small_plan(1);
     pid_t child;
 
-    (void)state;
     child = child_fork();
     if (child == 0) {
         const struct st_micros all = {.first = 0, .end = 1, .opens = true, .closes = true};
@@ -78,9 +73,8 @@ static void gradients_held_back_are_two_at_most(void **state)
 
 /* What a block has just made is on the device for the next one, and the next one writes elsewhere: forward alone brings no
  * checkpoint back. */
-static void fresh_activations_stay_for_the_next_block(void **state)
+TEST(fresh_activations_stay_for_the_next_block)
 {
-    (void)state;
     for (uint32_t grad_accum = 1; grad_accum <= 2; grad_accum++) {
         struct st_plan *plan = small_plan(grad_accum);
         uint32_t forwards = 0;
@@ -102,9 +96,8 @@ static void fresh_activations_stay_for_the_next_block(void **state)
 
 /* --- the table --- */
 
-static void every_kind_has_a_row(void **state)
+TEST(every_kind_has_a_row)
 {
-    (void)state;
     for (int kind = 0; kind < ST_OP_KIND_COUNT; kind++) {
         const struct st_op_row *row = &st_op_rows[kind];
 
@@ -120,7 +113,7 @@ static void every_kind_has_a_row(void **state)
 }
 
 /* The last piece of an activation checkpoint has a checksum, however short it is. */
-static void a_part_of_a_piece_is_one(void **state)
+TEST(a_part_of_a_piece_is_one)
 {
     static const struct {
         uint64_t bytes, pieces;
@@ -131,7 +124,6 @@ static void a_part_of_a_piece_is_one(void **state)
                 {3 * ST_ACT_PIECE - 64, 3},
                 {3 * ST_ACT_PIECE, 3}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(st_act_pieces(&(struct st_workload){.activation_bytes = rows[i].bytes}), rows[i].pieces);
 }
@@ -146,7 +138,7 @@ static void must_fail(const struct st_plan *plan, const struct st_op *op, const 
 }
 
 /* Blocks of which a part is frozen, updated on the device, with their home on NVMe: what comes down is what is trained. */
-static void a_part_of_a_page_is_no_page(void **state)
+TEST(a_part_of_a_page_is_no_page)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                      .blocks = 2,
@@ -171,7 +163,6 @@ static void a_part_of_a_page_is_no_page(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     plan_workload(&w, &sizes, frozen);
     for (uint32_t b = 0; b < 2; b++) { /* much is frozen, little trained */
         struct st_page *page = &w.pages[w.block_first + b];
@@ -239,13 +230,12 @@ static struct st_plan *sliced_plan(void)
 
 /* Copies, updates and saves of a block that lives on the device in slices, with a slot in the home's place, and the other way
  * round; a gather that is left out. */
-static void a_shard_is_no_page(void **state)
+TEST(a_shard_is_no_page)
 {
     struct st_plan *plan = sliced_plan();
     struct st_program *program = &plan->program;
     uint32_t seen[ST_OP_KIND_COUNT] = {0}, slot = ST_NO_BUFFER;
 
-    (void)state;
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     for (uint32_t i = 0; i < program->op_count; i++) {
         struct st_op *op = &program->ops[i];
@@ -377,12 +367,11 @@ static void corrupt_bytes(struct st_plan *plan, struct st_op *op)
 }
 
 /* The first op of every kind, once: from random plans until none is missing. */
-static void ops_that_do_not_match_their_row_are_found(void **state)
+TEST(ops_that_do_not_match_their_row_are_found)
 {
     bool seen[ST_OP_KIND_COUNT] = {false};
     uint32_t missing = ST_OP_KIND_COUNT;
 
-    (void)state;
     for (uint64_t seed = 1; missing > 0 && seed < 500; seed++) {
         struct plan_draws draws = {.seed = seed};
         struct st_machine machine = {.name = "test", .capacity = {.bytes = {4u << 20, 1u << 28, 1ull << 32}, .workers = 1}};
@@ -424,11 +413,10 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
 }
 
 /* Four leaves of one micro-batch: a fold that is left out, and leaves of another number. */
-static void sums_out_of_turn_are_found(void **state)
+TEST(sums_out_of_turn_are_found)
 {
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct st_plan *plan = small_plan_of(4, 4, orders[i]);
         uint32_t folds = 0;
@@ -497,9 +485,8 @@ static void find_what_is_left_out(const struct st_policy *policy, bool tied)
     st_plan_destroy(plan);
 }
 
-static void work_that_is_left_out_is_found(void **state)
+TEST(work_that_is_left_out_is_found)
 {
-    (void)state;
     for (uint32_t i = 0; i < 24; i++) {
         const strata_tier tier = (strata_tier)(i / 2 % 3);
         const struct st_policy policy = {.param_tier = tier,
@@ -541,7 +528,7 @@ static void print_of(const struct st_program *p, const struct st_op *op, char *o
 }
 
 /* Of what the op is, and, at the line's end, what it waits for, of the cycle before with a mark. */
-static void ops_are_printed(void **state)
+TEST(ops_are_printed)
 {
     struct st_plan *plan = small_plan(2);
     const struct st_program *p = &plan->program;
@@ -550,7 +537,6 @@ static void ops_are_printed(void **state)
     FILE *file = open_memstream(&text, &bytes);
     uint32_t marked = 0;
 
-    (void)state;
     assert_non_null(file);
     st_program_print(p, file);
     assert_int_equal(fclose(file), 0);
@@ -582,13 +568,12 @@ static void ops_are_printed(void **state)
 /* --- memory --- */
 
 /* From the Nth growth of the lists on there is none: emission goes on, and its end says so. */
-static void a_program_without_memory_is_refused_once(void **state)
+TEST(a_program_without_memory_is_refused_once)
 {
     struct st_plan *plan = small_plan(1);
     const uint32_t ops = plan->program.op_count;
     struct fault_walk walk = {.site = "plan.program", .result = -1, .lasting = true};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct st_plan *again = NULL;
         const strata_status st = st_plan_make(&again, &plan->program.workload, &plan->capacity, &plan->policy);
@@ -604,23 +589,4 @@ static void a_program_without_memory_is_refused_once(void **state)
     }
     assert_true(walk.failed >= 2); /* ops and accesses */
     st_plan_destroy(plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_has_a_row),
-        cmocka_unit_test(a_part_of_a_piece_is_one),
-        cmocka_unit_test(a_part_of_a_page_is_no_page),
-        cmocka_unit_test(a_shard_is_no_page),
-        cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
-        cmocka_unit_test(sums_out_of_turn_are_found),
-        cmocka_unit_test(work_that_is_left_out_is_found),
-        cmocka_unit_test(ops_are_printed),
-        cmocka_unit_test(a_program_without_memory_is_refused_once),
-        cmocka_unit_test(gradients_held_back_are_two_at_most),
-        cmocka_unit_test(fresh_activations_stay_for_the_next_block),
-    };
-
-    return cmocka_run_group_tests_name("program", tests, NULL, NULL);
 }

@@ -2,14 +2,10 @@
  * same time, as a search of all pairs of ops in two cycles says. */
 #include "core/base/error.h"
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct search {
     const struct st_program *program;
@@ -98,7 +94,7 @@ static void leave_out(const struct search *s, struct st_op *op, uint32_t w, stru
 }
 
 /* Each wait alone, in programs that keep things in each tier. */
-static void a_wait_that_is_left_out_is_found(void **state)
+TEST(a_wait_that_is_left_out_is_found)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                      .blocks = 2,
@@ -113,7 +109,6 @@ static void a_wait_that_is_left_out_is_found(void **state)
     const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
     struct waits waits = {0};
 
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         const strata_tier tier = (strata_tier)(i % 3);
         const struct st_policy policy = {.param_tier = tier,
@@ -138,11 +133,4 @@ static void a_wait_that_is_left_out_is_found(void **state)
     }
     print_message("waits: %u needed, %u of them of the previous cycle, %u not\n", waits.needed, waits.of_previous, waits.spare);
     assert_true(waits.needed > 0 && waits.of_previous > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_wait_that_is_left_out_is_found)};
-
-    return cmocka_run_group_tests_name("the order of a program", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "offload/machine/rates_kept.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +13,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define WHAT (ST_MEASURE_ALL & ~ST_MEASURE_DISK)
 
@@ -93,13 +87,12 @@ static void set_age(const char *path, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-static void rates_are_there_for_an_hour(void **state)
+TEST_SETUP(rates_are_there_for_an_hour, setup, teardown)
 {
     struct st_rates_kept kept;
     struct stat info;
     struct asked a;
 
-    (void)state;
     ask(&a);
     kept = name_of(&a);
     assert_false(is_kept(&kept));
@@ -116,12 +109,11 @@ static void rates_are_there_for_an_hour(void **state)
 }
 
 /* Each of these is another measurement. */
-static void another_measurement_has_another_file(void **state)
+TEST_SETUP(another_measurement_has_another_file, setup, teardown)
 {
     struct asked first, a;
     struct st_rates_kept kept, other;
 
-    (void)state;
     ask(&first);
     kept = name_of(&first);
     write_rates(&kept);
@@ -193,13 +185,12 @@ static void put_byte(const char *path, off_t at)
 }
 
 /* A flipped bit anywhere, a part, a link that leads nowhere, a file that others may write to. */
-static void what_is_not_whole_and_ours_is_not_there(void **state)
+TEST_SETUP(what_is_not_whole_and_ours_is_not_there, setup, teardown)
 {
     struct st_rates_kept kept;
     struct stat info;
     struct asked a;
 
-    (void)state;
     ask(&a);
     kept = name_of(&a);
     write_rates(&kept);
@@ -223,14 +214,13 @@ static void what_is_not_whole_and_ours_is_not_there(void **state)
     assert_int_equal(unlink(kept.path), 0);
 }
 
-static void rates_that_lack_one_are_not_kept(void **state)
+TEST_SETUP(rates_that_lack_one_are_not_kept, setup, teardown)
 {
     struct st_rates lacking = rates;
     struct st_rates_kept kept;
     bool written = true;
     struct asked a;
 
-    (void)state;
     ask(&a);
     kept = name_of(&a);
     lacking.update = 0;
@@ -243,12 +233,11 @@ static void rates_that_lack_one_are_not_kept(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
-static void old_ones_go_and_nothing_else(void **state)
+TEST_SETUP(old_ones_go_and_nothing_else, setup, teardown)
 {
     struct st_rates_kept kept, old;
     struct asked a;
 
-    (void)state;
     ask(&a);
     kept = name_of(&a);
     a.workload.seq = 64;
@@ -263,13 +252,12 @@ static void old_ones_go_and_nothing_else(void **state)
 }
 
 /* It is read, or it is not; it is written, or nothing is. */
-static void every_failure_leaves_nothing(void **state)
+TEST_SETUP(every_failure_leaves_nothing, setup, teardown)
 {
     struct st_rates_kept kept;
     uint32_t fired = 1;
     struct asked a;
 
-    (void)state;
     ask(&a);
     for (uint32_t after = 0; fired > 0; after++) {
         struct st_rates found;
@@ -287,18 +275,4 @@ static void every_failure_leaves_nothing(void **state)
         (void)unlink(kept.path);
         assert_int_equal(scratch_entries_with(scratch_path("cache"), "tmp"), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rates_are_there_for_an_hour, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_measurement_has_another_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_whole_and_ours_is_not_there, setup, teardown),
-        cmocka_unit_test_setup_teardown(rates_that_lack_one_are_not_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(old_ones_go_and_nothing_else, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_failure_leaves_nothing, setup, teardown),
-    };
-
-    return cmocka_run_group_tests_name("offload.rates_kept", tests, NULL, NULL);
 }

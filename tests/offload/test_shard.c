@@ -1,14 +1,10 @@
 /* test_shard - slices of groups: together the whole group, cut at whole units, never larger than the shard's room. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
 #include "offload/program/shard.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define RANKS_MOST 9u
 
@@ -49,11 +45,10 @@ static void check_group(const struct st_workload *w, uint32_t p, uint32_t i, uin
     assert_true(shard.groups[i].elems <= g->elems && shard.groups[i].kind == g->kind && shard.groups[i].format == g->format);
 }
 
-static void test_slices_make_up_every_group(void **state)
+TEST(test_slices_make_up_every_group)
 {
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks++)
         for (uint32_t p = 0; p < w.page_count; p++)
@@ -63,11 +58,10 @@ static void test_slices_make_up_every_group(void **state)
 }
 
 /* One row of the table, whole, belongs to one rank. */
-static void test_a_row_has_one_owner(void **state)
+TEST(test_a_row_has_one_owner)
 {
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks++)
         for (uint64_t row = 0; row < w.pages[0].row_count; row++)
@@ -77,12 +71,11 @@ static void test_a_row_has_one_owner(void **state)
 }
 
 /* A group of one tile has one owner, and those of consecutive pages have different ones. */
-static void test_small_groups_spread(void **state)
+TEST(test_small_groups_spread)
 {
     struct st_workload w;
     uint32_t owners = 0;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t b = 0; b < w.block_count; b++)
         owners |= 1u << st_slice_owner(&w, w.block_first + b, 1, 3, 0);
@@ -113,12 +106,11 @@ static void mark_pieces(const struct st_workload *w, uint32_t p, uint32_t ranks,
 }
 
 /* However the shards' bytes are asked for, all ranks' pieces are each weight's bytes once. */
-static void test_pieces_make_up_every_page(void **state)
+TEST(test_pieces_make_up_every_page)
 {
     const uint64_t parts[] = {10000, 1 << 20};
     struct st_workload w;
 
-    (void)state;
     plan_workload(&w, &sizes, NULL);
     for (uint32_t ranks = 2; ranks <= 5; ranks++)
         for (uint32_t n = 0; n < 2 * w.page_count; n++) {
@@ -133,16 +125,4 @@ static void test_pieces_make_up_every_page(void **state)
             free(seen);
         }
     st_workload_fini(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_make_up_every_page),
-        cmocka_unit_test(test_slices_make_up_every_group),
-        cmocka_unit_test(test_a_row_has_one_owner),
-        cmocka_unit_test(test_small_groups_spread),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

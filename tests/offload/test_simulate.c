@@ -1,11 +1,6 @@
 /* test_simulate - the clock against times worked out by hand: programs of a few ops.  Also simulate_plans. */
 #include "simulate_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/common/test.h"
 
 #define OPS_MAX 8u
 
@@ -38,13 +33,12 @@ static void add_wait(struct hand *h, uint32_t op, bool previous)
 }
 
 /* While both queues have work each moves at half the mixed rate, but never faster than alone. */
-static void reads_and_writes_share_the_disk(void **state)
+TEST(reads_and_writes_share_the_disk)
 {
     struct st_machine m = {.capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
     sim = simulate(&h.program, &m);
@@ -58,13 +52,12 @@ static void reads_and_writes_share_the_disk(void **state)
     assert_near(simulate(&h.program, &m).busy[ST_LANE_READ_STATE], 1);
 }
 
-static void one_after_the_other(void **state)
+TEST(one_after_the_other)
 {
     const struct st_machine m = {.capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
@@ -76,14 +69,13 @@ static void one_after_the_other(void **state)
 }
 
 /* Reads of all lanes are one queue in order of issue: the short one waits behind the long one. */
-static void read_lanes_share_one_queue(void **state)
+TEST(read_lanes_share_one_queue)
 {
     const struct st_machine m = {
         .capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80, .rates.upload = 100};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 300);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, 100);
@@ -99,13 +91,12 @@ static void read_lanes_share_one_queue(void **state)
 }
 
 /* An upload of 2 s, and two blocks of 3 s that need it, before the next step's upload may begin. */
-static void a_hand_over_comes_between_lanes_alone(void **state)
+TEST(a_hand_over_comes_between_lanes_alone)
 {
     struct st_machine m = {.rates.upload = 100, .rates.matmul_flops = 10, .rates.handover = 0.5};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_wait(&h, 2, true);
@@ -127,25 +118,23 @@ static void a_hand_over_comes_between_lanes_alone(void **state)
 }
 
 /* The host's updates end a step, so their notice does. */
-static void a_step_ends_when_its_updates_are_known_to_have(void **state)
+TEST(a_step_ends_when_its_updates_are_known_to_have)
 {
     struct st_machine m = {.rates.update = 10, .rates.handover = 0.5, .rates.launch = 4};
     struct st_chunk chunk = {.elems = 20, .state = ST_WHERE_HOST};
     struct st_page_place page = {.home = ST_WHERE_HOST};
     struct hand h = {.program = {.chunks = &chunk, .pages = &page}};
 
-    (void)state;
     add_op(&h, ST_OP_UPDATE, ST_LANE_UPDATE, 0);
     assert_near(simulate(&h.program, &m).seconds, 2.5); /* nothing is launched */
 }
 
 /* Two reads, whose latencies pass together, and an upload that needs the second. */
-static void latencies_of_transfers_pass_beside_one_another(void **state)
+TEST(latencies_of_transfers_pass_beside_one_another)
 {
     struct st_machine m = {.rates.read = 100, .rates.write = 100, .rates.upload = 100, .rates.latency_io = 0.5};
     struct hand h = {0};
 
-    (void)state;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
@@ -162,13 +151,12 @@ static void latencies_of_transfers_pass_beside_one_another(void **state)
 }
 
 /* An upload of 2 s and a block of 3 s that needs it. */
-static void lanes_overlap_where_nothing_is_reused(void **state)
+TEST(lanes_overlap_where_nothing_is_reused)
 {
     struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
@@ -185,13 +173,12 @@ static void lanes_overlap_where_nothing_is_reused(void **state)
     assert_near(simulate(&h.program, &m).seconds, 8);
 }
 
-static void a_reused_buffer_stalls_compute(void **state)
+TEST(a_reused_buffer_stalls_compute)
 {
     const struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_wait(&h, 1, true);
@@ -204,7 +191,7 @@ static void a_reused_buffer_stalls_compute(void **state)
 }
 
 /* A read of 1 s, 2 s to check what it brought, an upload of 1 s; one slot. */
-static void what_was_read_is_checked_first(void **state)
+TEST(what_was_read_is_checked_first)
 {
     struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.read = 100, .rates.checksum = 100};
     struct st_page page = {.elems = 50, .bytes = 200};
@@ -213,7 +200,6 @@ static void what_was_read_is_checked_first(void **state)
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.workload.pages = &page;
     h.program.workload.dtype = STRATA_F32;
     h.program.accesses = accesses;
@@ -235,13 +221,12 @@ static void what_was_read_is_checked_first(void **state)
 }
 
 /* A masked op takes no time and still keeps the order. */
-static void masked_ops_only_wait(void **state)
+TEST(masked_ops_only_wait)
 {
     const struct st_machine m = {
         .capacity.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
 
-    (void)state;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
@@ -255,14 +240,13 @@ static void masked_ops_only_wait(void **state)
 
 /* Exchanges run one after the other beside everything else, on a device that is the host, too; each costs its bytes and a
  * latency. */
-static void exchanges_are_a_lane_of_their_own(void **state)
+TEST(exchanges_are_a_lane_of_their_own)
 {
     struct st_machine m = {
         .capacity.device_is_host = true, .rates.matmul_flops = 10, .rates.link_node = 100, .rates.latency_node = 0.5};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.ranks = 4;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, 0, ST_LANE_COMM, 150);
@@ -285,13 +269,12 @@ static void exchanges_are_a_lane_of_their_own(void **state)
 }
 
 /* A block that needs what an exchange brings waits for it, and the stall is the comm lane's. */
-static void compute_waits_for_an_exchange(void **state)
+TEST(compute_waits_for_an_exchange)
 {
     struct st_machine m = {.rates.matmul_flops = 10, .rates.link_node = 100};
     struct hand h = {0};
     struct st_simulation sim;
 
-    (void)state;
     h.program.ranks = 2;
     h.program.workload.block_forward_flops = 30;
     add_op(&h, 0, ST_LANE_COMM, 200);
@@ -305,24 +288,4 @@ static void compute_waits_for_an_exchange(void **state)
         assert_near(sim.stall[ST_LANE_COMM], 2);
         assert_int_equal(sim.stalled_by, ST_LANE_COMM);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_and_writes_share_the_disk),
-        cmocka_unit_test(one_after_the_other),
-        cmocka_unit_test(read_lanes_share_one_queue),
-        cmocka_unit_test(a_hand_over_comes_between_lanes_alone),
-        cmocka_unit_test(a_step_ends_when_its_updates_are_known_to_have),
-        cmocka_unit_test(latencies_of_transfers_pass_beside_one_another),
-        cmocka_unit_test(lanes_overlap_where_nothing_is_reused),
-        cmocka_unit_test(a_reused_buffer_stalls_compute),
-        cmocka_unit_test(what_was_read_is_checked_first),
-        cmocka_unit_test(masked_ops_only_wait),
-        cmocka_unit_test(exchanges_are_a_lane_of_their_own),
-        cmocka_unit_test(compute_waits_for_an_exchange),
-    };
-
-    return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
 }

@@ -3,17 +3,13 @@
 #include "offload/simulate/bounds.h"
 #include "offload/simulate/cost.h"
 #include "simulate_fixture.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define CASES 120u
 #define PAGES 64u
@@ -123,7 +119,7 @@ static struct st_plan *make_plan(const struct st_workload *w, const struct st_ma
     return plan;
 }
 
-static void a_deadlock_is_an_error(void **state)
+TEST(a_deadlock_is_an_error)
 {
     const struct st_machine m = wide_machine(true);
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
@@ -133,7 +129,6 @@ static void a_deadlock_is_an_error(void **state)
     struct st_plan *plan;
     uint32_t victim = 0;
 
-    (void)state;
     make_workload(&w, pages, 1);
     plan = make_plan(&w, &m, &policy);
     while (plan->program.ops[victim].kind != ST_OP_UPDATE || plan->program.ops[victim].wait_count == 0)
@@ -149,11 +144,10 @@ static void a_deadlock_is_an_error(void **state)
 /* --- plans --- */
 
 /* One executor and a disk that takes no time: nothing overlaps, nothing waits. */
-static void free_io_leaves_the_sum_of_the_ops(void **state)
+TEST(free_io_leaves_the_sum_of_the_ops)
 {
     struct st_page pages[PAGES];
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_SERIAL);
         struct st_machine m = wide_machine(true);
@@ -180,12 +174,11 @@ static void free_io_leaves_the_sum_of_the_ops(void **state)
 }
 
 /* All else takes no time, and the disk is one link: it never rests. */
-static void free_compute_leaves_the_disk(void **state)
+TEST(free_compute_leaves_the_disk)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
     struct st_page pages[PAGES];
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         for (uint32_t host = 0; host < 2; host++) {
             const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, updates[seed % 3]);
@@ -206,7 +199,7 @@ static void free_compute_leaves_the_disk(void **state)
     }
 }
 
-static void forward_alone_reads_at_the_reads_rate(void **state)
+TEST(forward_alone_reads_at_the_reads_rate)
 {
     struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine m = wide_machine(false);
@@ -214,7 +207,6 @@ static void forward_alone_reads_at_the_reads_rate(void **state)
     struct st_workload w;
     struct st_plan *plan;
 
-    (void)state;
     make_workload(&w, pages, 2);
     policy.forward_only = true;
     m.rates.read = 3e9, m.rates.write = 1e9, m.rates.mixed = 1.5e9;
@@ -223,7 +215,7 @@ static void forward_alone_reads_at_the_reads_rate(void **state)
     st_plan_destroy(plan);
 }
 
-static void checksums_cost_what_the_engine_hashes(void **state)
+TEST(checksums_cost_what_the_engine_hashes)
 {
     const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine m = wide_machine(true);
@@ -232,7 +224,6 @@ static void checksums_cost_what_the_engine_hashes(void **state)
     struct st_plan *plan;
     double updates = 0, uploads = 0, backward = 0;
 
-    (void)state;
     make_workload(&w, pages, 4);
     m.rates.checksum = 1e9;
     plan = make_plan(&w, &m, &policy);
@@ -257,7 +248,7 @@ static void checksums_cost_what_the_engine_hashes(void **state)
     st_plan_destroy(plan);
 }
 
-static void missing_rates_are_named(void **state)
+TEST(missing_rates_are_named)
 {
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine full = wide_machine(true), m;
@@ -267,7 +258,6 @@ static void missing_rates_are_named(void **state)
     double *const rates[] = {&m.rates.upload, &m.rates.download, &m.rates.read,
                              &m.rates.write,  &m.rates.update,   &m.rates.matmul_flops};
 
-    (void)state;
     make_workload(&w, pages, 5);
     full.rates.matmul_flops = full.rates.upload = full.rates.download = full.rates.read = full.rates.write = full.rates.update =
         1e9;
@@ -356,13 +346,12 @@ static void assert_adds_up(const struct st_simulation *sim, const struct st_mach
 }
 
 /* Whatever an earlier simulation has left there. */
-static void memory_of_one_simulation_serves_the_next(void **state)
+TEST(memory_of_one_simulation_serves_the_next)
 {
     struct st_scratch scratch = {0};
     struct st_page pages[PAGES];
     const void *kept;
 
-    (void)state;
     assert_non_null(kept = st_scratch_take(&scratch, 4u << 20));
     memset(scratch.bytes, 0xff, scratch.size);
     for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -417,11 +406,10 @@ static void compute_stood_still(void *ctx, uint32_t lane, double start, double s
 }
 
 /* The pieces are the step: each lane's, one after the other, add up to what the simulation says of the lane. */
-static void a_watch_is_told_the_whole_step(void **state)
+TEST(a_watch_is_told_the_whole_step)
 {
     struct st_page pages[PAGES];
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES / 3; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -450,13 +438,12 @@ static double over_bounds(const struct st_bounds *bounds, const struct st_simula
     return sim->seconds / bounds->schedule;
 }
 
-static void no_step_beats_its_bounds(void **state)
+TEST(no_step_beats_its_bounds)
 {
     struct st_page pages[PAGES];
     double closest = 1e9;
     uint32_t bounded = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -480,12 +467,11 @@ static void no_step_beats_its_bounds(void **state)
 
 /* Where one thing takes as good as all of the time, its step comes near the bound: what the bound leaves out for slots that hold
  * over from one window to the next is no more than they hold, and no less. */
-static void no_step_beats_the_bound_of_what_is_slow(void **state)
+TEST(no_step_beats_the_bound_of_what_is_slow)
 {
     double closest[7] = {1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9};
     struct st_page pages[PAGES];
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES / 2; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -513,12 +499,11 @@ static void no_step_beats_the_bound_of_what_is_slow(void **state)
         print_message("rate %zu alone is slow: the closest takes %.6f of its schedule bound\n", slow, closest[slow]);
 }
 
-static void faster_is_not_slower(void **state)
+TEST(faster_is_not_slower)
 {
     struct st_page pages[PAGES];
     double worst = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m, fast;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -545,13 +530,12 @@ static void faster_is_not_slower(void **state)
 }
 
 /* Nor does any bound count them. */
-static void latencies_make_no_step_shorter(void **state)
+TEST(latencies_make_no_step_shorter)
 {
     static const double parts[] = {1e-4, 1e-3, 1e-2};
     struct st_page pages[PAGES];
     double most = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m, slow;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -580,12 +564,11 @@ static void latencies_make_no_step_shorter(void **state)
 
 /* Passes over a device's memory are part of what it does: a faster one never has a higher bound nor, where no disk changes which
  * op goes first, a longer step. */
-static void a_faster_memory_is_not_slower(void **state)
+TEST(a_faster_memory_is_not_slower)
 {
     struct st_page pages[PAGES];
     uint32_t told = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
@@ -617,25 +600,4 @@ static void a_faster_memory_is_not_slower(void **state)
         st_plan_destroy(plan);
     }
     assert_true(told > CASES / 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_deadlock_is_an_error),
-        cmocka_unit_test(free_io_leaves_the_sum_of_the_ops),
-        cmocka_unit_test(free_compute_leaves_the_disk),
-        cmocka_unit_test(forward_alone_reads_at_the_reads_rate),
-        cmocka_unit_test(checksums_cost_what_the_engine_hashes),
-        cmocka_unit_test(missing_rates_are_named),
-        cmocka_unit_test(a_watch_is_told_the_whole_step),
-        cmocka_unit_test(memory_of_one_simulation_serves_the_next),
-        cmocka_unit_test(no_step_beats_its_bounds),
-        cmocka_unit_test(no_step_beats_the_bound_of_what_is_slow),
-        cmocka_unit_test(faster_is_not_slower),
-        cmocka_unit_test(latencies_make_no_step_shorter),
-        cmocka_unit_test(a_faster_memory_is_not_slower),
-    };
-
-    return cmocka_run_group_tests_name("simulate, plans", tests, NULL, NULL);
 }

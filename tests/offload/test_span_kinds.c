@@ -1,17 +1,12 @@
 /* test_span_kinds - every op of a program has a colour in pictures, and one that suits its lane. */
 #include "core/picture/lanes.h"
 #include "offload/program/program.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void every_op_is_of_a_kind(void **state)
+TEST(every_op_is_of_a_kind)
 {
-    (void)state;
     for (int kind = 0; kind < ST_OP_KIND_COUNT; kind++) {
         const struct st_op_row *row = &st_op_rows[kind];
         const enum st_span_kind drawn = st_span_kind_of(st_lane_name(row->lane), row->name);
@@ -25,20 +20,9 @@ static void every_op_is_of_a_kind(void **state)
     }
 }
 
-static void every_lane_is_of_a_kind(void **state)
+TEST(every_lane_is_of_a_kind)
 {
-    (void)state;
     for (int lane = 0; lane < ST_LANE_COUNT; lane++)
         assert_int_not_equal(st_span_kind_of_lane(st_lane_name((enum st_lane)lane)), ST_SPAN_OTHER);
     assert_int_equal(st_span_kind_of_lane("no such lane"), ST_SPAN_OTHER);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_is_of_a_kind),
-        cmocka_unit_test(every_lane_is_of_a_kind),
-    };
-
-    return cmocka_run_group_tests_name("span_kinds", tests, NULL, NULL);
 }

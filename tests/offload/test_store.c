@@ -1,5 +1,6 @@
 /* The directory of checkpoints: whatever fails or dies, every name leads to a whole one, and the next run finds nothing else. */
 #include "offload/checkpoint/store.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/ending.h"
@@ -24,13 +25,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* A kill leaves what the system was told, synced or not; thousands of real syncs would take minutes.  The call stays one. */
 int fsync(int fd)
@@ -145,13 +139,12 @@ static void assert_nothing_else(uint32_t checkpoints)
     assert_int_equal(scratch_entries(save(), ST_STORE_LATEST), checkpoints);
 }
 
-static void only_whole_names_are_listed(void **state)
+TEST_SETUP(only_whole_names_are_listed, scratch_begin, scratch_end)
 {
     static const char *const others[] = {"step-1",         "step-000000001",    "step-00000001x", "step--0000001",
                                          "xstep-00000001", "step-00000001.old", "step-",          "step-18446744073709551617"};
     struct st_store_list list;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         char name[64];
 
@@ -165,11 +158,10 @@ static void only_whole_names_are_listed(void **state)
     assert_refused(st_store_list(&list, scratch_path("none")), STRATA_E_INPUT, "none");
 }
 
-static void a_checkpoint_is_there_when_it_is_committed(void **state)
+TEST_SETUP(a_checkpoint_is_there_when_it_is_committed, scratch_begin, scratch_end)
 {
     struct st_store *s = opened();
 
-    (void)state;
     assert_ok(st_store_begin(s, 100));
     assert_ok(put_files(s, 100));
     assert_steps("");
@@ -191,11 +183,10 @@ static void a_checkpoint_is_there_when_it_is_committed(void **state)
     assert_nothing_else(2);
 }
 
-static void a_name_that_is_taken_stays(void **state)
+TEST_SETUP(a_name_that_is_taken_stays, scratch_begin, scratch_end)
 {
     struct st_store *s = opened();
 
-    (void)state;
     assert_ok(make(s, 1, false, 1));
     assert_refused(make(s, 1, false, 5), STRATA_E_INPUT, "step-00000001 exists already, and is kept");
     assert_true(is_whole(scratch_path("save/step-00000001"), 1));
@@ -212,9 +203,8 @@ static void a_name_that_is_taken_stays(void **state)
     assert_nothing_else(2);
 }
 
-static void names_are_checked_before_a_run(void **state)
+TEST_SETUP(names_are_checked_before_a_run, scratch_begin, scratch_end)
 {
-    (void)state;
     assert_ok(st_store_check_names(save(), 0, false));
     scratch_put("save/step-00000100/a", "");
     assert_refused(st_store_check_names(save(), 0, false), STRATA_E_INPUT, "(step-00000100): go on from there");
@@ -223,13 +213,12 @@ static void names_are_checked_before_a_run(void **state)
     assert_ok(st_store_check_names(save(), 0, true));
 }
 
-static void old_ones_go(void **state)
+TEST_SETUP(old_ones_go, scratch_begin, scratch_end)
 {
     const uint64_t foreign = 3;
     struct st_store *s = opened();
     char own[ST_PATH_MAX];
 
-    (void)state;
     for (uint64_t step = 1; step <= 6; step++)
         assert_ok(make(s, step, false, step == 2 || step == 5 ? 77 : step)); /* 2 and 5 are damaged */
     assert_ok(st_store_prune(s, 6, 9, 0, judge, NULL));
@@ -245,12 +234,11 @@ static void old_ones_go(void **state)
 }
 
 /* Those of the lowest scores stay, the newest beside them; of equal scores the older one. */
-static void the_best_stay(void **state)
+TEST_SETUP(the_best_stay, scratch_begin, scratch_end)
 {
     static const double have[8] = {0, 3, 1, 2, 0, 1, 5, 0.5}; /* 2 is damaged; 4 has none */
     struct st_store *s = opened();
 
-    (void)state;
     for (uint64_t step = 1; step <= 7; step++)
         assert_ok(make(s, step, false, step == 2 ? 77 : step));
     memcpy(scores, have, sizeof(scores));
@@ -269,11 +257,10 @@ static void the_best_stay(void **state)
 }
 
 /* A run that has gone on from step 3 makes 4: what an attempt before it made of later steps neither counts nor goes. */
-static void later_ones_neither_count_nor_go(void **state)
+TEST_SETUP(later_ones_neither_count_nor_go, scratch_begin, scratch_end)
 {
     struct st_store *s = opened();
 
-    (void)state;
     for (uint64_t step = 1; step <= 7; step++)
         assert_ok(make(s, step, false, step == 7 ? 77 : step));
     assert_ok(st_store_prune(s, 4, 2, 0, judge, NULL));
@@ -284,11 +271,10 @@ static void later_ones_neither_count_nor_go(void **state)
 }
 
 /* The one that is whole stays, however old it is. */
-static void the_only_good_one_stays(void **state)
+TEST_SETUP(the_only_good_one_stays, scratch_begin, scratch_end)
 {
     struct st_store *s = opened();
 
-    (void)state;
     for (uint64_t step = 1; step <= 4; step++)
         assert_ok(make(s, step, false, step == 1 ? 1 : 77));
     assert_ok(st_store_prune(s, 4, 1, 0, judge, NULL));
@@ -296,11 +282,10 @@ static void the_only_good_one_stays(void **state)
     st_store_close(s);
 }
 
-static void one_live_run_at_a_time(void **state)
+TEST_SETUP(one_live_run_at_a_time, scratch_begin, scratch_end)
 {
     struct st_store *s = opened(), *other = NULL;
 
-    (void)state;
     assert_ok(make(s, 1, false, 1));
     assert_ok(st_store_begin(s, 2));
     assert_refused(st_store_open(&other, save()), STRATA_E_INPUT, "another run saves there now");
@@ -322,13 +307,12 @@ static void count_left(void *ctx, const char *path, bool is_live)
     left[is_live]++;
 }
 
-static void what_a_dead_run_left_is_swept(void **state)
+TEST_SETUP(what_a_dead_run_left_is_swept, scratch_begin, scratch_end)
 {
     uint32_t left[2] = {0};
     const pid_t pid = child_fork();
     struct st_store *s;
 
-    (void)state;
     if (pid == 0) {
         struct st_store *mine;
 
@@ -352,11 +336,10 @@ static void what_a_dead_run_left_is_swept(void **state)
     assert_nothing_else(1);
 }
 
-static void a_process_that_ends_leaves_nothing(void **state)
+TEST_SETUP(a_process_that_ends_leaves_nothing, scratch_begin, scratch_end)
 {
     const pid_t pid = child_fork();
 
-    (void)state;
     if (pid == 0) {
         struct st_store *s;
 
@@ -373,12 +356,11 @@ static void a_process_that_ends_leaves_nothing(void **state)
 }
 
 /* A child that closes what its parent opened. */
-static void a_child_leaves_its_parents_alone(void **state)
+TEST_SETUP(a_child_leaves_its_parents_alone, scratch_begin, scratch_end)
 {
     struct st_store *s = opened();
     pid_t pid;
 
-    (void)state;
     assert_ok(st_store_begin(s, 1));
     pid = child_fork();
     if (pid == 0) {
@@ -456,11 +438,10 @@ static void start_again(bool third)
     scratch_put("save/latest", "step-00000002\n");
 }
 
-static void every_site_of_a_save_may_fail(void **state)
+TEST_SETUP(every_site_of_a_save_may_fail, scratch_begin, scratch_end)
 {
     static const int64_t results[] = {-EIO, -ENOSPC};
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct fault_walk walk = {.result = results[i / 2]};
         char where[64];
@@ -521,9 +502,8 @@ static bool kill_at_stop(pid_t pid, uint32_t n)
     return true;
 }
 
-static void a_kill_at_every_call_loses_nothing(void **state)
+TEST_SETUP(a_kill_at_every_call_loses_nothing, scratch_begin, scratch_end)
 {
-    (void)state;
     for (uint32_t third = 0; third < 2; third++) {
         bool killed = true;
         uint32_t n = 0;
@@ -549,27 +529,4 @@ static void a_kill_at_every_call_loses_nothing(void **state)
         }
         assert_true(n > 100);
     }
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_whole_names_are_listed, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_checkpoint_is_there_when_it_is_committed, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_name_that_is_taken_stays, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(names_are_checked_before_a_run, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(old_ones_go, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(the_only_good_one_stays, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(the_best_stay, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(later_ones_neither_count_nor_go, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_live_run_at_a_time, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(what_a_dead_run_left_is_swept, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_process_that_ends_leaves_nothing, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_alone, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_site_of_a_save_may_fail, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_kill_at_every_call_loses_nothing, scratch_begin, scratch_end),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

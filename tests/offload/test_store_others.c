@@ -1,5 +1,6 @@
 /* The directory of checkpoints beside runs that save there, too: of other users, and those that begin at the same moment. */
 #include "offload/checkpoint/store.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "tests/common/assert_status.h"
@@ -12,13 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define HIDDEN ".strata-save-0123456789abcdef"
 
@@ -41,13 +35,12 @@ static void find_own(void *ctx, const char *path, bool is_live)
     snprintf(ctx, 4096, "%s", path);
 }
 
-static void other_users_may_look_at_the_locks(void **state)
+TEST_SETUP(other_users_may_look_at_the_locks, scratch_begin, scratch_end)
 {
     const mode_t mask = umask(022);
     char path[4096] = "", lock[4200];
     struct st_store *s;
 
-    (void)state;
     assert_ok(st_store_open(&s, save()));
     umask(mask);
     assert_int_equal(st_store_leftovers(save(), false, find_own, path), 0);
@@ -71,12 +64,11 @@ static void close_to_others(const char *site, uint32_t after)
     st_fault_arm(&(struct st_fault_spec){.site = site, .after = after, .count = 1, .result = -EACCES});
 }
 
-static void what_cannot_be_looked_into_may_be_a_live_run(void **state)
+TEST_SETUP(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end)
 {
     struct st_store *s = NULL;
     uint32_t left[2] = {0};
 
-    (void)state;
     assert_int_equal(mkdir(save(), 0755), 0);
     assert_int_equal(mkdir(scratch_path("save/" HIDDEN), 0755), 0);
     close_to_others("owned.open", 4); /* the directory, its own, the lock there, and the directory to be listed */
@@ -114,12 +106,11 @@ static void *begin_at_once(void *arg)
     return NULL;
 }
 
-static void of_runs_that_begin_at_once_one_goes_on(void **state)
+TEST_SETUP(of_runs_that_begin_at_once_one_goes_on, scratch_begin, scratch_end)
 {
     strata_status st[STARTER][ROUNDS];
     pthread_t threads[STARTER];
 
-    (void)state;
     assert_int_equal(mkdir(save(), 0755), 0);
     assert_int_equal(pthread_barrier_init(&start, NULL, STARTER), 0);
     assert_int_equal(pthread_barrier_init(&end, NULL, STARTER), 0);
@@ -140,11 +131,10 @@ static void of_runs_that_begin_at_once_one_goes_on(void **state)
     }
 }
 
-static void a_lock_that_cannot_be_had_is_no_refusal(void **state)
+TEST_SETUP(a_lock_that_cannot_be_had_is_no_refusal, scratch_begin, scratch_end)
 {
     struct st_store *s = NULL;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "store.lock", .result = -EBADF}); /* as some network file systems answer */
     assert_ok(st_store_open(&s, save()));
     assert_int_equal(st_fault_disarm(), 1);
@@ -152,7 +142,7 @@ static void a_lock_that_cannot_be_had_is_no_refusal(void **state)
 }
 
 /* Without its own directory, locked, a run would not be seen by the next one: it does not begin. */
-static void a_run_that_cannot_be_seen_does_not_begin(void **state)
+TEST_SETUP(a_run_that_cannot_be_seen_does_not_begin, scratch_begin, scratch_end)
 {
     static const struct {
         const char *site;
@@ -161,7 +151,6 @@ static void a_run_that_cannot_be_seen_does_not_begin(void **state)
                 {"owned.mkdir", -EIO},    {"owned.lock", -EIO}, {"owned.mark", -EIO}};
     struct st_store *s = NULL;
 
-    (void)state;
     assert_int_equal(mkdir(save(), 0755), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .count = 1, .result = rows[i].result});
@@ -172,13 +161,12 @@ static void a_run_that_cannot_be_seen_does_not_begin(void **state)
 }
 
 /* What was made for checkpoints goes where none came of it; what was there, or has something, stays. */
-static void what_was_made_in_vain_goes(void **state)
+TEST_SETUP(what_was_made_in_vain_goes, scratch_begin, scratch_end)
 {
     struct st_store *s = NULL;
     uint32_t parents = 0;
     char deep[4096];
 
-    (void)state;
     snprintf(deep, sizeof(deep), "%s/a/b", save());
     assert_int_equal(mkdir(save(), 0755), 0);
     assert_ok(st_store_open(&s, scratch_path("save/a/b/")));
@@ -195,18 +183,4 @@ static void what_was_made_in_vain_goes(void **state)
     assert_ok(st_store_open(&s, save()));
     st_store_close(s);
     assert_int_equal(access(save(), F_OK), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(other_users_may_look_at_the_locks, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(of_runs_that_begin_at_once_one_goes_on, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_run_that_cannot_be_seen_does_not_begin, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(what_was_made_in_vain_goes, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_lock_that_cannot_be_had_is_no_refusal, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

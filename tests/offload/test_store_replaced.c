@@ -1,6 +1,7 @@
 /* test_store_replaced.c - names of checkpoints that are taken again: by links and files, and after what was there could not be
  * removed. */
 #include "offload/checkpoint/store.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "core/system/file.h"
@@ -11,13 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static struct st_store *opened(void)
 {
@@ -69,11 +63,10 @@ static void put_link(const char *link)
     assert_int_equal(symlink("../moved/step-00000001", scratch_path(link)), 0);
 }
 
-static void what_a_link_leads_to_stays(void **state)
+TEST_SETUP(what_a_link_leads_to_stays, scratch_create, scratch_remove)
 {
     struct st_store *s = opened();
 
-    (void)state;
     scratch_put("moved/step-00000001/says", "old");
     put_link("save/step-00000001");
     assert_refused(make(s, 1, false, "new"), STRATA_E_INPUT, "step-00000001 exists already, and is kept");
@@ -91,7 +84,7 @@ static void what_a_link_leads_to_stays(void **state)
 }
 
 /* The old one is out of sight, and its files are there still. */
-static void what_stays_of_the_old_one_is_in_nobodys_way(void **state)
+TEST_SETUP(what_stays_of_the_old_one_is_in_nobodys_way, scratch_create, scratch_remove)
 {
     static const struct {
         const char *site;
@@ -120,11 +113,10 @@ static void what_stays_of_the_old_one_is_in_nobodys_way(void **state)
     }
 }
 
-static void what_stays_of_an_unfinished_one_is_in_nobodys_way(void **state)
+TEST_SETUP(what_stays_of_an_unfinished_one_is_in_nobodys_way, scratch_create, scratch_remove)
 {
     struct st_store *s = opened();
 
-    (void)state;
     assert_ok(st_store_begin(s, 1));
     assert_ok(put_text(s, "unfinished"));
     st_fault_arm(&(struct st_fault_spec){.site = "tree.unlink", .count = 1, .result = -EIO});
@@ -134,15 +126,4 @@ static void what_stays_of_an_unfinished_one_is_in_nobodys_way(void **state)
     scratch_holds("save/step-00000001/says", "whole");
     st_store_close(s);
     assert_int_equal(scratch_entries(scratch_path("save"), NULL), 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_a_link_leads_to_stays, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_stays_of_the_old_one_is_in_nobodys_way, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_stays_of_an_unfinished_one_is_in_nobodys_way, scratch_create, scratch_remove),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* All of a checkpoint is read: damage is found and named, and the digests are those of the planes in their order. */
 #include "offload/checkpoint/verify.h"
+#include "tests/common/test.h"
 
 #include "core/base/checksum.h"
 #include "tests/common/assert_status.h"
@@ -13,13 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ELEMS (5 * (uint64_t)ST_TILE_ELEMS + 4480)
 #define CHUNK (2 * (uint64_t)ST_TILE_ELEMS)
@@ -79,13 +73,12 @@ static void flip(const char *name, uint64_t at)
     close(fd);
 }
 
-static void a_whole_one_is_whole(void **state)
+TEST_SETUP(a_whole_one_is_whole, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck = made(true);
     struct seen s = {.ck = ck};
     uint64_t damages = 1, bytes, tiles;
 
-    (void)state;
     st_verify_amount(ck, &bytes, &tiles);
     assert_int_equal(tiles, 4 * 6 + 3 + 1);
     assert_ok(st_verify(ck, progress_seen, damage_seen, &s, &damages));
@@ -98,13 +91,12 @@ static void a_whole_one_is_whole(void **state)
     st_checkpoint_close(ck);
 }
 
-static void all_damage_is_found_in_one_pass(void **state)
+TEST_SETUP(all_damage_is_found_in_one_pass, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck = made(true);
     struct seen s = {.ck = ck};
     uint64_t damages = 0;
 
-    (void)state;
     flip("ck/set.0", 0);
     flip("ck/set.1", 70000);
     flip("ck/base.0", 4100);
@@ -166,9 +158,8 @@ static void expected_state(const struct st_checkpoint *ck, char hex[33])
     st_digest_destroy(whole);
 }
 
-static void digests_are_those_of_the_planes(void **state)
+TEST_SETUP(digests_are_those_of_the_planes, scratch_begin, scratch_end)
 {
-    (void)state;
     for (uint32_t tensors = 0; tensors < 2; tensors++) {
         struct st_checkpoint *ck = made(tensors != 0);
         char weights[33], planes[33], want_weights[33], want_planes[33];
@@ -198,7 +189,7 @@ static void digests_are_those_of_the_planes(void **state)
 }
 
 /* Tensors in another order than they lie: the weights' digest follows the list. */
-static void weights_follow_the_list_of_tensors(void **state)
+TEST_SETUP(weights_follow_the_list_of_tensors, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck = made(true);
     struct st_manifest_tensor *t = ck->manifest.tensors;
@@ -206,7 +197,6 @@ static void weights_follow_the_list_of_tensors(void **state)
     char weights[33], planes[33], want[33];
     struct st_digest *d;
 
-    (void)state;
     t[1] = t[3];
     t[3] = second;
     assert_ok(st_digest_create(&d));
@@ -222,7 +212,7 @@ static void weights_follow_the_list_of_tensors(void **state)
 }
 
 /* With two directories and two spaces 280 files, all open at a time. */
-static void one_of_many_ranks_is_read(void **state)
+TEST_SETUP(one_of_many_ranks_is_read, scratch_begin, scratch_end)
 {
     struct st_checkpoint *one = made(true), *ck = NULL;
     struct st_manifest m = fixture_manifest_of(ELEMS);
@@ -230,7 +220,6 @@ static void one_of_many_ranks_is_read(void **state)
     char weights[2][33], planes[2][33];
     uint64_t damages = 1;
 
-    (void)state;
     assert_int_equal(mkdir(scratch_path("ranks"), 0777), 0);
     fixture_write_ranks(scratch_path("ranks"), &m, &e, 70);
     assert_ok(st_checkpoint_open(&ck, scratch_path("ranks")));
@@ -247,12 +236,11 @@ static void one_of_many_ranks_is_read(void **state)
     st_checkpoint_close(ck);
 }
 
-static void every_failure_has_a_sentence(void **state)
+TEST_SETUP(every_failure_has_a_sentence, scratch_begin, scratch_end)
 {
     struct st_checkpoint *ck = made(true);
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         char weights[33], planes[33];
 
@@ -260,18 +248,4 @@ static void every_failure_has_a_sentence(void **state)
     }
     assert_true(walk.failed >= 10);
     st_checkpoint_close(ck);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_whole_one_is_whole, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(all_damage_is_found_in_one_pass, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(digests_are_those_of_the_planes, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(weights_follow_the_list_of_tensors, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(one_of_many_ranks_is_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_failure_has_a_sentence, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

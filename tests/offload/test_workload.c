@@ -1,12 +1,8 @@
 /* test_workload - numbers of a workload that contradict each other are refused, one at a time. */
 #include "plan_fixture.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                         .blocks = 2,
@@ -44,7 +40,7 @@ static void refused(const struct st_workload *w, const char *sentence)
         fail_msg("\"%s\" does not say \"%s\"", strata_last_error(), sentence);
 }
 
-static void a_number_that_contradicts_the_others_is_refused(void **state)
+TEST(a_number_that_contradicts_the_others_is_refused)
 {
     static const struct row rows[] = {
         {MEMBER(dtype), 0, "dtype is none of"},
@@ -82,7 +78,6 @@ static void a_number_that_contradicts_the_others_is_refused(void **state)
         {MEMBER(generate), 1, "more than one sequence"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_workload w, changed;
 
@@ -95,7 +90,7 @@ static void a_number_that_contradicts_the_others_is_refused(void **state)
     }
 }
 
-static void a_page_that_contradicts_its_groups_is_refused(void **state)
+TEST(a_page_that_contradicts_its_groups_is_refused)
 {
     static const struct row rows[] = {
         {OF_PAGE(kind), 1, "its kind"},
@@ -122,7 +117,6 @@ static void a_page_that_contradicts_its_groups_is_refused(void **state)
         {OF_PAGE(row_count), 100, "cover the vocabulary in order"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) + sizeof(slices) / sizeof(slices[0]); i++) {
         const bool of_slice = i >= sizeof(rows) / sizeof(rows[0]);
         const struct row *row = of_slice ? &slices[i - sizeof(rows) / sizeof(rows[0])] : &rows[i];
@@ -136,13 +130,12 @@ static void a_page_that_contradicts_its_groups_is_refused(void **state)
 }
 
 /* All slices but the last have as many rows as the first one, and the last no more. */
-static void slices_differ_in_rows_at_the_end_alone(void **state)
+TEST(slices_differ_in_rows_at_the_end_alone)
 {
     static const struct {
         uint32_t slice_rows, page; /* which changes places with the page behind it */
     } rows[] = {{31, 0}, {25, 1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct plan_sizes uneven = sizes;
         struct st_page *page, other;
@@ -158,15 +151,4 @@ static void slices_differ_in_rows_at_the_end_alone(void **state)
         refused(&w, "slices differ in rows before the last");
         st_workload_fini(&w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_that_contradicts_the_others_is_refused),
-        cmocka_unit_test(a_page_that_contradicts_its_groups_is_refused),
-        cmocka_unit_test(slices_differ_in_rows_at_the_end_alone),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
