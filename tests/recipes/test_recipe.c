@@ -3,6 +3,7 @@
 #include "recipes/recipe_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Accelerate hands what DeepSpeed would get on to nobody. */
 #define ALONE "distributed_type: MULTI_GPU\ndeepspeed_config: {"
@@ -68,7 +62,7 @@ static void expect_rows(const struct st_recipe_trainer *trainer, const char *bef
     }
 }
 
-static void llama_factory_keys_become_options(void **state)
+TEST(llama_factory_keys_become_options)
 {
     static const struct row rows[] = {
         {"", "--model", "m"},
@@ -122,11 +116,10 @@ static void llama_factory_keys_become_options(void **state)
         {"adapter_name_or_path: a", "--adapter", "a"},
     };
 
-    (void)state;
     expect_rows(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
-static void llama_factory_keys_become_a_configuration(void **state)
+TEST(llama_factory_keys_become_a_configuration)
 {
     static const struct row rows[] = {
         {"", "strata.lora", "{\"r\":8,\"lora_alpha\":16,\"target_modules\":\"all-linear\",\"use_rslora\":false}"},
@@ -183,12 +176,11 @@ static void llama_factory_keys_become_a_configuration(void **state)
         {"logging_steps: 10", "steps_per_print", "10"},
     };
 
-    (void)state;
     expect_rows(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* Each optimizer takes what it has, and nothing of what it has not. */
-static void optimizers_take_what_they_have(void **state)
+TEST(optimizers_take_what_they_have)
 {
     static const struct {
         const char *optim, *type, *moments;
@@ -201,7 +193,6 @@ static void optimizers_take_what_they_have(void **state)
                 {"adagrad", "\"Adagrad\"", NULL, false, false},
                 {"lion_32bit", "\"Lion\"", NULL, true, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[256];
         const struct row wanted[] = {{text, "optimizer.type", rows[i].type},
@@ -218,7 +209,7 @@ static void optimizers_take_what_they_have(void **state)
     }
 }
 
-static void trls_keys(void **state)
+TEST(trls_keys)
 {
     static const struct row rows[] = {
         {"", "--model", "m"},
@@ -282,17 +273,15 @@ static void trls_keys(void **state)
         {"use_peft: true", "--data", NULL},
     };
 
-    (void)state;
     expect_rows(&st_recipe_trl, TRL, rows, sizeof(rows) / sizeof(rows[0]));
     expect_rows(&st_recipe_trl, "model_name_or_path: m\n", mixtures, sizeof(mixtures) / sizeof(mixtures[0]));
 }
 
 /* Of a directory the files of its splits are taken. */
-static void a_split_of_trls_is_a_file(void **state)
+TEST(a_split_of_trls_is_a_file)
 {
     struct strata_recipe *r;
 
-    (void)state;
     scratch_open();
     assert_int_equal(mkdir(scratch_path("set"), 0777), 0);
     scratch_put("set/train.jsonl", "{}");
@@ -310,7 +299,7 @@ static void a_split_of_trls_is_a_file(void **state)
     scratch_close();
 }
 
-static void the_other_trainers_keys(void **state)
+TEST(the_other_trainers_keys)
 {
     static const struct row xtuner[] = {
         {"", "--model", "m"},
@@ -368,20 +357,18 @@ static void the_other_trainers_keys(void **state)
         {ALONE "deepspeed_config_file: ds.json}\nmixed_precision: bf16", "bf16.enabled", "true"},
     };
 
-    (void)state;
     expect_rows(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
     expect_rows(&st_recipe_accelerate, "compute_environment: LOCAL_MACHINE\n", accelerate,
                 sizeof(accelerate) / sizeof(accelerate[0]));
 }
 
 /* A wizard writes switches as texts: 'no', in any case, is as good as no; another text is neither. */
-static void switches_may_be_quoted(void **state)
+TEST(switches_may_be_quoted)
 {
     static const char *const words[][2] = {{"no", "yes"},     {"No", "Yes"},     {"NO", "YES"},
                                            {"false", "true"}, {"False", "True"}, {"FALSE", "TRUE"}};
     struct strata_recipe *r;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         for (int on = 0; on < 2; on++) {
             char text[256];
@@ -421,7 +408,7 @@ static void expect_problems(const struct st_recipe_trainer *trainer, const char 
 #define V1 "model: m\ntrain_dataset: sets.yaml\n"
 
 /* Defaults and plugins of version 1 are its own. */
-static void version_1_keys_become_options(void **state)
+TEST(version_1_keys_become_options)
 {
     static const struct row rows[] = {
         {"", "--model", "m"},
@@ -481,7 +468,6 @@ static void version_1_keys_become_options(void **state)
         {"micro_batch_sise: 1", "micro_batch_sise: no key of LLaMA-Factory's version 1; the nearest is micro_batch_size"},
     };
 
-    (void)state;
     expect_rows(&st_recipe_llama_factory_v1, V1, rows, sizeof(rows) / sizeof(rows[0]));
     expect_problems(&st_recipe_llama_factory_v1, V1, bad, sizeof(bad) / sizeof(bad[0]));
     expect_problems(&st_recipe_llama_factory_v1, "peft_config: {name: lora}\n",
@@ -489,7 +475,7 @@ static void version_1_keys_become_options(void **state)
 }
 
 /* DeepSpeed's file says the precision; where bf16 is left out there, fp16 that is off means none. */
-static void version_1_has_deepspeeds_precision(void **state)
+TEST(version_1_has_deepspeeds_precision)
 {
     static const struct {
         const char *file, *bf16;
@@ -502,7 +488,6 @@ static void version_1_has_deepspeeds_precision(void **state)
         {"[]", "true"},
     };
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct strata_recipe *r = NULL;
@@ -516,7 +501,7 @@ static void version_1_has_deepspeeds_precision(void **state)
     scratch_close();
 }
 
-static void problems_name_line_and_key(void **state)
+TEST(problems_name_line_and_key)
 {
     static const struct bad_row rows[] = {
         {"learning_rat: 1", "r.yaml:4: learning_rat: no key of LLaMA-Factory; the nearest is learning_rate; --allow-unknown"},
@@ -625,7 +610,6 @@ static void problems_name_line_and_key(void **state)
         {"deepspeed_config: {zero_stage: 4}", "zero_stage: 4 is out of range: 0 to 3"},
     };
 
-    (void)state;
     expect_problems(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
     expect_problems(&st_recipe_trl, TRL, trl, sizeof(trl) / sizeof(trl[0]));
     expect_problems(&st_recipe_llama_factory, "lora_rank: 8\n", empty, sizeof(empty) / sizeof(empty[0]));
@@ -635,7 +619,7 @@ static void problems_name_line_and_key(void **state)
 }
 
 /* Values that are off, and notices, are no problems. */
-static void what_is_off_is_no_problem(void **state)
+TEST(what_is_off_is_no_problem)
 {
     struct strata_recipe *r =
         read_recipe(&st_recipe_llama_factory,
@@ -643,7 +627,6 @@ static void what_is_off_is_no_problem(void **state)
                        "rope_scaling: null\nreport_to: [none]\nhf_hub_token: secret\n");
     bool hidden = false;
 
-    (void)state;
     assert_int_equal(r->src->problems.count, 0);
     for (uint32_t i = 0; i < r->src->strays.count; i++) {
         const struct st_config_row *row = &((const struct st_config_row *)r->src->strays.items)[i];
@@ -672,14 +655,13 @@ static strata_status load(struct st_config *config, struct st_config_source **so
     return st;
 }
 
-static void auto_is_filled_and_the_rest_must_agree(void **state)
+TEST(auto_is_filled_and_the_rest_must_agree)
 {
     static const char lf[] = LF "finetuning_type: full\nper_device_train_batch_size: 2\nlearning_rate: 1e-3\nbf16: "
                                 "true\nmax_grad_norm: 0.5\nweight_decay: 0.1\n";
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     scratch_open();
     assert_int_equal(
         load(&c, &source, lf,
@@ -737,7 +719,7 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
     "\", \"params\": {" params "}}}"
 
 /* As Trainer's fill_match: its warm-up, rate and length fill "auto" of DeepSpeed's scheduler, and are those of a number. */
-static void a_scheduler_takes_the_trainers_warm_up(void **state)
+TEST(a_scheduler_takes_the_trainers_warm_up)
 {
     static const char lf[] = LF "finetuning_type: full\nper_device_train_batch_size: 1\nlearning_rate: 1e-3\nmax_steps: 100\n";
     static const struct {
@@ -759,7 +741,6 @@ static void a_scheduler_takes_the_trainers_warm_up(void **state)
     };
     char text[512];
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_source *source;
@@ -780,14 +761,13 @@ static void a_scheduler_takes_the_trainers_warm_up(void **state)
 }
 
 /* Long lists reach the configuration whole, and what is no value of it is told: an adapter is never dropped. */
-static void values_are_taken_whole_or_told(void **state)
+TEST(values_are_taken_whole_or_told)
 {
     static char text[65536] = LF "finetuning_type: lora\nper_device_train_batch_size: 1\nlora_target: ";
     struct strata_recipe *r;
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     scratch_open();
     for (int i = 0; i < 60; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "model.layers.%d.self_attn.q_proj,", i);
@@ -810,13 +790,12 @@ static void values_are_taken_whole_or_told(void **state)
     scratch_close();
 }
 
-static void accelerate_stands_where_a_configuration_stands(void **state)
+TEST(accelerate_stands_where_a_configuration_stands)
 {
     struct st_config_opts opts = {0};
     struct st_config_source *source;
     struct st_config c;
 
-    (void)state;
     scratch_open();
     scratch_put("ds.yaml", "zero_optimization:\n  stage: 2 # DeepSpeed's keys in YAML\ntrain_batch_size: 6\n");
     opts.file = scratch_path("ds.yaml");
@@ -866,7 +845,7 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
 }
 
 /* As OmegaConf reads them behind a file, and argparse their second form. */
-static void words_count_over_the_file(void **state)
+TEST(words_count_over_the_file)
 {
     static const char *const words[] = {
         "learning_rate=1e-4", "--lora-rank=16",         "cutoff_len=",        "--template={x",
@@ -875,7 +854,6 @@ static void words_count_over_the_file(void **state)
     struct st_recipe_input in = {.path = scratch_path("r.yaml"), .words = words, .word_count = 5};
     struct strata_recipe *r = NULL;
 
-    (void)state;
     scratch_open();
     in.path = scratch_path("r.yaml");
     scratch_put("r.yaml", LF "learning_rate: 1.0e-5\ncutoff_len: 64\nbf16: false\nfp16: false\noptim: nonesuch\n");
@@ -908,11 +886,10 @@ static void words_count_over_the_file(void **state)
     scratch_close();
 }
 
-static void words_without_a_key_are_refused(void **state)
+TEST(words_without_a_key_are_refused)
 {
     static const char *const words[] = {"", "=", "a", "a.=1", ".a=1", "a..b=1", "1=1", "a b=1", "a=\xff", "a.b.c.d.e.f.g.h.i=1"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         struct strata_recipe *r = NULL;
 
@@ -922,7 +899,7 @@ static void words_without_a_key_are_refused(void **state)
 }
 
 /* Where a run's file and where a configuration is expected: one sentence, whatever else is in it. */
-static void foreign_files_are_called_what_they_are(void **state)
+TEST(foreign_files_are_called_what_they_are)
 {
     static const struct {
         const char *text, *said; /* NULL: it is none of theirs */
@@ -945,7 +922,6 @@ static void foreign_files_are_called_what_they_are(void **state)
         {"optimizer: {type: AdamW}\n", NULL},
     };
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config_opts opts = {.file = scratch_path("r.yaml")};
@@ -973,12 +949,11 @@ static void foreign_files_are_called_what_they_are(void **state)
     scratch_close();
 }
 
-static void single_failure_walk(void **state)
+TEST(single_failure_walk)
 {
     static const char *const words[] = {"learning_rate=1e-4", "a.b={c: 1}", "--report-to={x"};
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     scratch_open();
     scratch_put("r.yaml", LF "lora_target: q_proj,v_proj\nbf16: yes\nunknown: 1\nsave_steps: 5\n");
     while (fault_walk_next(&walk)) {
@@ -992,31 +967,4 @@ static void single_failure_walk(void **state)
     }
     assert_true(walk.runs >= 50);
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(switches_may_be_quoted),
-        cmocka_unit_test(llama_factory_keys_become_options),
-        cmocka_unit_test(llama_factory_keys_become_a_configuration),
-        cmocka_unit_test(optimizers_take_what_they_have),
-        cmocka_unit_test(trls_keys),
-        cmocka_unit_test(a_split_of_trls_is_a_file),
-        cmocka_unit_test(version_1_keys_become_options),
-        cmocka_unit_test(version_1_has_deepspeeds_precision),
-        cmocka_unit_test(the_other_trainers_keys),
-        cmocka_unit_test(problems_name_line_and_key),
-        cmocka_unit_test(what_is_off_is_no_problem),
-        cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
-        cmocka_unit_test(a_scheduler_takes_the_trainers_warm_up),
-        cmocka_unit_test(values_are_taken_whole_or_told),
-        cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
-        cmocka_unit_test(words_count_over_the_file),
-        cmocka_unit_test(words_without_a_key_are_refused),
-        cmocka_unit_test(foreign_files_are_called_what_they_are),
-        cmocka_unit_test(single_failure_walk),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

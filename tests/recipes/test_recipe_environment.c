@@ -4,17 +4,11 @@
 #include "recipes/recipe.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define NAMES_MAX 12
 #define DS        "ACCELERATE_USE_DEEPSPEED=true"
@@ -62,9 +56,8 @@ static int close_source(void **state)
     return scratch_remove(state);
 }
 
-static void what_a_launcher_names_is_taken(void **state)
+TEST_SETUP(what_a_launcher_names_is_taken, scratch_create, close_source)
 {
-    (void)state;
     expect(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=fp16", DS, PLUGIN "ZERO_STAGE=2",
                                             "ACCELERATE_GRADIENT_CLIPPING=0.5", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=10",
                                             PLUGIN "OFFLOAD_OPTIMIZER_DEVICE=cpu", PLUGIN "OFFLOAD_PARAM_DEVICE=none"}});
@@ -91,9 +84,8 @@ static void what_a_launcher_names_is_taken(void **state)
 }
 
 /* The launcher sets it where nobody asks for a precision, too; its own programs train in fp32 then. */
-static void no_precision_is_that_of_a_file_without_one(void **state)
+TEST_SETUP(no_precision_is_that_of_a_file_without_one, scratch_create, close_source)
 {
-    (void)state;
     expect(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=no"}});
     assert_int_equal(c.dtype, 0); /* that of the weights */
     expect(&(struct launched){.file = "{\"bf16\": {\"enabled\": true}}", .variables = {"ACCELERATE_MIXED_PRECISION=no", DS}});
@@ -102,21 +94,19 @@ static void no_precision_is_that_of_a_file_without_one(void **state)
     assert_int_equal(c.dtype, STRATA_BF16);
 }
 
-static void what_nobody_asked_for_says_nothing(void **state)
+TEST_SETUP(what_nobody_asked_for_says_nothing, scratch_create, close_source)
 {
     struct strata_recipe *r;
     static const char *const variables[] = {"PATH=/bin", "ACCELERATE_USE_DEEPSPEED=false", "ACCELERATE_GRADIENT_CLIPPING=", NULL};
 
-    (void)state;
     assert_int_equal(st_recipe_environment(&r, variables), STRATA_OK);
     assert_null(r);
     assert_int_equal(st_recipe_environment(&r, NULL), STRATA_OK);
     assert_null(r);
 }
 
-static void files_and_overrides_must_agree(void **state)
+TEST_SETUP(files_and_overrides_must_agree, scratch_create, close_source)
 {
-    (void)state;
     expect(&(struct launched){.file = "{\"gradient_clipping\": 0.5, \"fp16\": {\"enabled\": true}, \"train_batch_size\": 1}",
                               .variables = {"ACCELERATE_MIXED_PRECISION=fp16", DS, "ACCELERATE_GRADIENT_CLIPPING=0.5"}});
     assert_int_equal(c.zero_stage, 0); /* what follows from no name is the file's to say */
@@ -134,9 +124,8 @@ static void files_and_overrides_must_agree(void **state)
                    "environment: " PLUGIN "ZERO_STAGE asks for zero_optimization.stage = 3, and it is 1 on the command line");
 }
 
-static void bad_values_name_their_variable(void **state)
+TEST_SETUP(bad_values_name_their_variable, scratch_create, close_source)
 {
-    (void)state;
     expect_refused(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=fp8"}},
                    "environment: ACCELERATE_MIXED_PRECISION: fp8: products of 8 bits are not in this version");
     expect_refused(&(struct launched){.variables = {DS, PLUGIN "ZERO_STAGE=4"}},
@@ -148,11 +137,10 @@ static void bad_values_name_their_variable(void **state)
                    "environment: ACCELERATE_MIXED_PRECISION: the value is not UTF-8");
 }
 
-static void the_file_of_deepspeed_that_it_names(void **state)
+TEST_SETUP(the_file_of_deepspeed_that_it_names, scratch_create, close_source)
 {
     char named[512];
 
-    (void)state;
     snprintf(named, sizeof(named), PLUGIN "CONFIG_FILE=%s", scratch_path("ds.json"));
     scratch_put("ds.json", "{\"train_batch_size\": 3, \"gradient_clipping\": 2}");
     expect(&(struct launched){.variables = {DS, named}});
@@ -167,11 +155,10 @@ static void the_file_of_deepspeed_that_it_names(void **state)
     expect_refused(&(struct launched){.variables = {DS, PLUGIN "CONFIG_FILE=/nowhere/ds.json"}}, "/nowhere/ds.json");
 }
 
-static void single_failure_walk(void **state)
+TEST_SETUP(single_failure_walk, scratch_create, close_source)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         const strata_status st =
             load(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=fp16", DS, PLUGIN "ZERO_STAGE=2"}});
@@ -179,19 +166,4 @@ static void single_failure_walk(void **state)
         fault_walk_end(&walk, st);
     }
     assert_true(walk.runs >= 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_a_launcher_names_is_taken, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(what_nobody_asked_for_says_nothing, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(no_precision_is_that_of_a_file_without_one, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(files_and_overrides_must_agree, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(bad_values_name_their_variable, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(the_file_of_deepspeed_that_it_names, scratch_create, close_source),
-        cmocka_unit_test_setup_teardown(single_failure_walk, scratch_create, close_source),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

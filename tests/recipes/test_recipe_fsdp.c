@@ -4,17 +4,11 @@
 #include "recipes/recipe_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define NAMES_MAX 12
 #define FSDP      "ACCELERATE_USE_FSDP=true"
@@ -67,7 +61,7 @@ static const char *reason_of(const char *path)
 }
 
 /* Files as trainers write them. */
-static void golden_files_are_placed(void **state)
+TEST(golden_files_are_placed)
 {
     static const struct {
         const char *name;
@@ -79,7 +73,6 @@ static void golden_files_are_placed(void **state)
         {"xtuner.json", true, {3, true, STRATA_BF16, true}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         struct st_config_opts opts = {.max_steps = 100};
         struct strata_recipe *recipe = NULL;
@@ -133,7 +126,7 @@ static void expect_rows(const struct st_recipe_trainer *trainer, const char *bef
 #define TYPE                               "distributed_type: FSDP\nfsdp_config: {"
 #define LF                                 "model_name_or_path: m\nstage: pt\nfinetuning_type: full\noutput_dir: out\n"
 
-static void strategies_are_stages(void **state)
+TEST(strategies_are_stages)
 {
     static const struct row accelerate[] = {
         {"distributed_type: FSDP", 3, false},
@@ -198,7 +191,6 @@ static void strategies_are_stages(void **state)
         {"", 0, false},
     };
 
-    (void)state;
     EXPECT_ROWS(&st_recipe_accelerate, "", accelerate);
     EXPECT_ROWS(&st_recipe_llama_factory, LF, factory);
     EXPECT_ROWS(&st_recipe_xtuner, "load_from: m\n", xtuner);
@@ -220,7 +212,7 @@ static void expect_problems(const struct st_recipe_trainer *trainer, const char 
     }
 }
 
-static void what_cannot_be_is_refused(void **state)
+TEST(what_cannot_be_is_refused)
 {
     static const struct bad_row accelerate[] = {
         {TYPE "fsdp_sharding_strategy: 6}", "r.yaml:2: fsdp_config.fsdp_sharding_strategy: must be FULL_SHARD"},
@@ -278,14 +270,13 @@ static void what_cannot_be_is_refused(void **state)
         {"fsdp_config: {fp32_lm_head: true}", "fsdp_config.fp32_lm_head: "},
     };
 
-    (void)state;
     expect_problems(&st_recipe_accelerate, "", accelerate, sizeof(accelerate) / sizeof(accelerate[0]));
     expect_problems(&st_recipe_llama_factory, LF, factory, sizeof(factory) / sizeof(factory[0]));
     expect_problems(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
 }
 
 /* Sizes of 1, and as many ids as there are processes, are as it is here. */
-static void sizes_that_agree_pass(void **state)
+TEST(sizes_that_agree_pass)
 {
     static const struct row rows[] = {
         {TYPE "}\nnum_processes: 4\nparallelism_config: {tp_size: 1, cp_size: 1, sp_size: 1, cp_backend: torch}", 3, false},
@@ -297,12 +288,11 @@ static void sizes_that_agree_pass(void **state)
         {"distributed_type: MULTI_GPU\nnum_processes: -1\ngpu_ids: 0,1", 0, false},
     };
 
-    (void)state;
     EXPECT_ROWS(&st_recipe_accelerate, "", rows);
 }
 
 /* What has no effect says why; what is placed otherwise is told at each start. */
-static void keys_say_what_became_of_them(void **state)
+TEST(keys_say_what_became_of_them)
 {
     static const struct {
         const char *text, *path, *reason;
@@ -320,7 +310,6 @@ static void keys_say_what_became_of_them(void **state)
          "not used: distributed_type is not FSDP"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct strata_recipe *r = read_text(&st_recipe_accelerate, "", rows[i].text);
         const struct st_config_opts opts = {0};
@@ -348,7 +337,7 @@ static strata_status launch(const struct launched *l)
     return load(&opts, NULL, l->variables);
 }
 
-static void the_launchers_variables(void **state)
+TEST_SETUP(the_launchers_variables, scratch_create, scratch_remove)
 {
     static const struct {
         struct launched launched;
@@ -374,7 +363,6 @@ static void the_launchers_variables(void **state)
          {3, false, STRATA_F32, false}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct placed want = rows[i].placed;
 
@@ -390,7 +378,7 @@ static void the_launchers_variables(void **state)
     assert_int_equal(c.grad_accum, 4); /* it is read with FSDP, too */
 }
 
-static void bad_variables_are_named(void **state)
+TEST_SETUP(bad_variables_are_named, scratch_create, scratch_remove)
 {
     static const struct {
         struct launched launched;
@@ -408,17 +396,15 @@ static void bad_variables_are_named(void **state)
          PAR "DP_SHARD_SIZE: dp_replicate_size 1 x dp_shard_size 2 is 2, and WORLD_SIZE is 4"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (launch(&rows[i].launched) != STRATA_E_CONFIG || strstr(strata_last_error(), rows[i].sentence) == NULL)
             fail_msg("not \"%s\": %s", rows[i].sentence, strata_last_error());
 }
 
-static void single_failure_walk(void **state)
+TEST(single_failure_walk)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         struct strata_recipe *r = NULL;
         const strata_status st = st_recipe_open(&r, &(struct st_recipe_input){.path = "tests/golden/recipes/fsdp/factory.yaml"});
@@ -430,18 +416,4 @@ static void single_failure_walk(void **state)
     assert_true(walk.runs >= 50);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_files_are_placed),
-        cmocka_unit_test(strategies_are_stages),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(sizes_that_agree_pass),
-        cmocka_unit_test(keys_say_what_became_of_them),
-        cmocka_unit_test_setup_teardown(the_launchers_variables, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(bad_variables_are_named, scratch_create, scratch_remove),
-        cmocka_unit_test(single_failure_walk),
-    };
-
-    return cmocka_run_group_tests_name("recipe_fsdp", tests, NULL, close_source);
-}
+TEST_GROUP(NULL, close_source);

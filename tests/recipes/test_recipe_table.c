@@ -1,16 +1,11 @@
 /* tests/recipes/test_recipe_table.c - trainers' tables against themselves and docs/yaml.md.  With `--write docs/yaml.md` it
  * rewrites the generated part of that file instead. */
 #include "recipes/recipe_internal.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DOCS_FILE "docs/yaml.md"
 #define DOCS_MARK "<!-- Below: generated from the tables of trainers' keys. -->\n"
@@ -36,9 +31,8 @@ static bool names(const struct st_field *row, const char *key)
     return strstr(list, key) != NULL;
 }
 
-static void rows_are_consistent(void **state)
+TEST(rows_are_consistent)
 {
-    (void)state;
     for (size_t t = 0; t < sizeof(trainers) / sizeof(trainers[0]); t++) {
         const struct st_field *row, *other;
 
@@ -88,9 +82,8 @@ static uint32_t expect_rows(const struct st_recipe_trainer *trainer, const char 
 }
 
 /* Every key that a trainer's parser takes has a row. */
-static void every_key_has_a_row(void **state)
+TEST(every_key_has_a_row)
 {
-    (void)state;
     assert_true(expect_rows(&st_recipe_llama_factory, "tests/offload/llama_factory_keys.txt") > 300);
     assert_true(expect_rows(&st_recipe_llama_factory_v1, "tests/offload/llama_factory_v1_keys.txt") > 70);
     assert_true(expect_rows(&st_recipe_trl, "tests/offload/trl_keys.txt") > 150);
@@ -119,13 +112,12 @@ static char *read_file(const char *path)
     return text;
 }
 
-static void docs_are_up_to_date(void **state)
+TEST(docs_are_up_to_date)
 {
     size_t bytes;
     char *wanted = generated(&bytes), *docs = read_file(DOCS_FILE);
     const char *mark = strstr(docs, DOCS_MARK);
 
-    (void)state;
     assert_non_null(mark);
     if (strcmp(mark + strlen(DOCS_MARK), wanted) != 0)
         fail_msg("%s is older than the tables: run this test with --write %s", DOCS_FILE, DOCS_FILE);
@@ -148,15 +140,9 @@ static int write_docs(const char *path)
     return fclose(file) == 0 ? 0 : 1;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_consistent),
-        cmocka_unit_test(every_key_has_a_row),
-        cmocka_unit_test(docs_are_up_to_date),
-    };
-
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_docs(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }
