@@ -81,11 +81,10 @@ static void check_case(const st_json *c, const st_json *talks)
     scratch_close();
 }
 
-static void test_masks_are_the_references(void **state)
+TEST(test_masks_are_the_references)
 {
     st_json *golden;
 
-    (void)state;
     assert_ok(st_json_parse_file(&golden, "tests/text/dialogs_golden.json", 1u << 20));
     for (const st_json *c = st_json_first(st_json_get(golden, "cases")); c != NULL; c = st_json_next(c))
         check_case(c, st_json_get(golden, "conversations"));
@@ -122,11 +121,10 @@ static uint32_t count_trained(const struct st_dialog_ids *out)
     "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"                                         \
     "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\"}]"
 
-static void test_answers_without_an_end_are_counted(void **state)
+TEST(test_answers_without_an_end_are_counted)
 {
     struct st_dialog_ids out = {0};
 
-    (void)state;
     begin("gpt2"); /* has no <|im_end|> */
     encode_one(&out, "chatml", TALK, false);
     assert_int_equal(out.counts.answers, 2);
@@ -146,14 +144,13 @@ static void test_answers_without_an_end_are_counted(void **state)
 }
 
 /* What the template writes between reasoning and answer is no end. */
-static void test_reasoning_goes_on(void **state)
+TEST(test_reasoning_goes_on)
 {
     static const char talk[] =
         "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":"
         "\"r\"},{\"role\":\"assistant\",\"content\":\"c\"}]";
     struct st_dialog_ids out = {0};
 
-    (void)state;
     begin("qwen2");
     scratch_put("chat_template.jinja",
                 "{% for m in messages %}{% if m.reasoning_content %}(({{ m.reasoning_content }})){% endif %}"
@@ -170,7 +167,7 @@ static void test_reasoning_goes_on(void **state)
 }
 
 /* What is written of "tool_calls" is trained. */
-static void test_calls_that_are_not_written_are_counted(void **state)
+TEST(test_calls_that_are_not_written_are_counted)
 {
     static const char talk[] = "[{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"name\":\"f\"}]},"
                                "{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[]},"
@@ -186,7 +183,6 @@ static void test_calls_that_are_not_written_are_counted(void **state)
          9},
         {"{% for m in messages %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}.{% endfor %}", 2, 1, 7}};
 
-    (void)state;
     begin("qwen2");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct st_dialog_ids out = {0};
@@ -222,9 +218,8 @@ static void check_tools(const char *template, const char *variables, bool toolle
     st_json_free(v);
 }
 
-static void test_tools_that_are_not_written_are_told(void **state)
+TEST(test_tools_that_are_not_written_are_told)
 {
-    (void)state;
     begin("qwen2");
     scratch_put("chat_template.jinja", "{{ tools[0].name }}{{ messages[1].content }}<|im_end|>");
     check_tools("qwen", "{\"tools\":[{\"name\":\"f\"}]}", true);
@@ -236,7 +231,7 @@ static void test_tools_that_are_not_written_are_told(void **state)
 
 /* Behind a special token Llama's tokenizer puts a space in front of the text, which is no byte of it: inside an answer that token
  * is the answer's, as in transformers' mask. */
-static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
+TEST(test_tokens_of_no_byte_are_of_the_answer_around_them)
 {
     static const char talk[] =
         "[{\"role\":\"user\",\"content\":\"a</s>\\nb\"},{\"role\":\"assistant\",\"content\":\"c</s>\\nd\"}]";
@@ -245,7 +240,6 @@ static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
         "{% for m in messages %}[{{ m.role }}]{% if m.role == 'user' %}{{ m.content }}{% else %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% endif %}{% endfor %}"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++) {
         struct st_dialog_ids out = {0};
         size_t last;
@@ -266,13 +260,12 @@ static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
 }
 
 /* At its beginning, too: a model that has been given what stands before has to write it. */
-static void test_tokens_of_no_byte_before_the_answer_are_its(void **state)
+TEST(test_tokens_of_no_byte_before_the_answer_are_its)
 {
     static const char talk[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"\\nb\"}]";
     struct st_dialog_ids out = {0};
     size_t last;
 
-    (void)state;
     begin("llama2");
     scratch_put("chat_template.jinja", "{{ messages[0].content }}</s>{{ messages[1].content }}");
     encode_one(&out, NULL, talk, false);
@@ -301,10 +294,9 @@ static void expect_open(const char *template, strata_status want, const char *na
     st_tokenizer_close(t);
 }
 
-static void test_the_directory_says_which_template(void **state)
+TEST(test_the_directory_says_which_template)
 {
 
-    (void)state;
     begin("qwen2");
     expect_open(NULL, STRATA_E_INPUT, "chatml");
     expect_open("chatmL", STRATA_E_INPUT, "chatmL");
@@ -334,12 +326,11 @@ static void expect_ids(const struct st_dialog_ids *out, const char *text, size_t
 }
 
 /* A built-in template takes what begins and ends a text from the model's files where no file of the tokenizer names it. */
-static void test_builtins_do_without_named_tokens(void **state)
+TEST(test_builtins_do_without_named_tokens)
 {
     static const char one[] = "[{\"role\":\"user\",\"content\":\"a\"}]";
     struct st_dialog_ids named = {0}, out = {0};
 
-    (void)state;
     begin("llama2");
     encode_one(&out, "llama2", one, true);
     expect_ids(&out, "[INST] a [/INST]", 0);
@@ -394,9 +385,8 @@ static void check_both_templates(void)
     st_json_free(variables);
 }
 
-static void test_tools_choose_the_template_for_them(void **state)
+TEST(test_tools_choose_the_template_for_them)
 {
-    (void)state;
     begin("qwen2");
     scratch_put("tokenizer_config.json",
                 "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ strftime_now('%d') }}{{ tools[0].name }}\"},"
@@ -414,7 +404,7 @@ static void test_tools_choose_the_template_for_them(void **state)
     scratch_close();
 }
 
-static void test_dates(void **state)
+TEST(test_dates)
 {
     static const char *const wrong[] = {"2026-2-03",  "2026-02-30", "2025-02-29", "1900-02-29", "2100-02-29",
                                         "2026-04-31", "2026-13-01", "2026-00-01", "0000-01-01", "2026-01-00",
@@ -423,7 +413,6 @@ static void test_dates(void **state)
     struct st_date d;
     char text[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_false(st_date_parse(&d, wrong[i]));
     for (uint32_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
@@ -435,23 +424,4 @@ static void test_dates(void **state)
     assert_int_equal(d.year * 10000 + d.month * 100 + d.day, 20240229);
     d = st_date_today();
     assert_true(d.year > 2000 && d.month >= 1 && d.month <= 12 && d.day >= 1 && d.day <= 31);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_are_the_references),
-        cmocka_unit_test(test_answers_without_an_end_are_counted),
-        cmocka_unit_test(test_reasoning_goes_on),
-        cmocka_unit_test(test_calls_that_are_not_written_are_counted),
-        cmocka_unit_test(test_tools_that_are_not_written_are_told),
-        cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
-        cmocka_unit_test(test_tokens_of_no_byte_before_the_answer_are_its),
-        cmocka_unit_test(test_the_directory_says_which_template),
-        cmocka_unit_test(test_builtins_do_without_named_tokens),
-        cmocka_unit_test(test_tools_choose_the_template_for_them),
-        cmocka_unit_test(test_dates),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,11 +97,10 @@ static struct st_dialog_counts assert_trained(const char *template, const char *
                              "{% for c in m.tool_calls %}<tool_call>{{ c.function.name }}: {{ c.function.arguments | tojson }}"  \
                              "</tool_call>{% endfor %}") ASK
 
-static void thoughts_and_calls_are_trained(void **state)
+TEST_SETUP(thoughts_and_calls_are_trained, begin, end)
 {
     struct st_dialog_counts c;
 
-    (void)state;
     c = assert_trained(THINKS, "[" USER("a") "," ANSWER("\"content\":\"b\",\"reasoning\":\"r\"") "]",
                        "<think>\nr\n</think>\n\nb<|im_end|>|");
     assert_int_equal(c.thoughtless + c.guessed + c.unended, 0);
@@ -122,7 +121,7 @@ static void thoughts_and_calls_are_trained(void **state)
 }
 
 /* GLM's: thoughts that are left out leave an empty block, which is not trained; a turn ends where the next one begins. */
-static void empty_blocks_in_place_of_thoughts_are_not_trained(void **state)
+TEST_SETUP(empty_blocks_in_place_of_thoughts_are_not_trained, begin, end)
 {
     static const char template[] =
         "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% else %}<|endoftext|>\n"
@@ -130,7 +129,6 @@ static void empty_blocks_in_place_of_thoughts_are_not_trained(void **state)
         "{{ '<|endoftext|>' if add_generation_prompt }}";
     struct st_dialog_counts c;
 
-    (void)state;
     scratch_put("generation_config.json", "{\"eos_token_id\": [421]}"); /* <|im_start|> */
     c = assert_trained(template,
                        "[" USER("a") "," ANSWER("\"content\":\"b\",\"thinking\":\"r\"") "," USER("c") "," ANSWER(
@@ -149,7 +147,7 @@ static void empty_blocks_in_place_of_thoughts_are_not_trained(void **state)
 }
 
 /* gpt-oss's: channels, a call that ends with its own token, and a result that names the call. */
-static void channels_are_trained(void **state)
+TEST_SETUP(channels_are_trained, begin, end)
 {
     static const char template[] =
         "{% for m in messages %}{% if m.role == 'assistant' %}{% if m.tool_calls %}{% set f = m.tool_calls[0].function %}"
@@ -162,7 +160,6 @@ static void channels_are_trained(void **state)
         "{{ '<|im_start|>assistant' if add_generation_prompt }}";
     struct st_dialog_counts c;
 
-    (void)state;
     c = assert_trained(template,
                        "[" USER("a") "," ANSWER("\"content\":\"b\",\"thinking\":\"r\"") "," USER("c") "," ANSWER(
                            "\"content\":\"d\",\"thinking\":\"s\"") "]",
@@ -175,7 +172,7 @@ static void channels_are_trained(void **state)
 
 /* Gemma 4's: the result stands inside the answer that called, with its sender's name, and before what was said beside the call.
  */
-static void results_inside_an_answer_are_not_trained(void **state)
+TEST_SETUP(results_inside_an_answer_are_not_trained, begin, end)
 {
     static const char template[] =
         "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>user {{ m.content }}<|im_start|>model {% elif m.role != "
@@ -185,7 +182,6 @@ static void results_inside_an_answer_are_not_trained(void **state)
         "{% endif %}{% endfor %}";
     struct st_dialog_counts c;
 
-    (void)state;
     scratch_put("generation_config.json", "{\"eos_token_id\": [420, 422]}"); /* <|endoftext|>, <|im_end|> */
     c = assert_trained(template, "[" USER("a") "," ANSWER(CALL) "," RESULT "," ANSWER("\"content\":\"b\"") "]",
                        "[call]w {\"c\": \"O\", \"n\": 1}<|endoftext|>|b<|im_end|>");
@@ -199,7 +195,7 @@ static void results_inside_an_answer_are_not_trained(void **state)
 }
 
 /* Mistral's: tools stand before the last question, so that history is written differently when it is asked for. */
-static void what_history_differs_in_does_not_matter(void **state)
+TEST_SETUP(what_history_differs_in_does_not_matter, begin, end)
 {
     static const char template[] =
         "{% for m in messages %}{% if m.role == 'user' %}{{ '[TOOLS]' if loop.last or not messages[loop.index0 + 2:] }}[INST]"
@@ -207,7 +203,6 @@ static void what_history_differs_in_does_not_matter(void **state)
         "[CALLS]{{ m.tool_calls | tojson }}<|im_end|>{% else %} {{ m.content }}<|im_end|>{% endif %}{% endfor %}";
     struct st_dialog_counts c;
 
-    (void)state;
     c = assert_trained(
         template,
         "[" USER("a") "," ANSWER(CALL) "," RESULT
@@ -218,12 +213,11 @@ static void what_history_differs_in_does_not_matter(void **state)
 }
 
 /* Where the messages before cannot be rendered, the prompt behind one question tells; where that fails, too, a special token. */
-static void templates_that_want_more_are_asked_otherwise(void **state)
+TEST_SETUP(templates_that_want_more_are_asked_otherwise, begin, end)
 {
 
     static const char talk[] = "[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "," ANSWER("\"content\":\"d\"") "]";
 
-    (void)state;
     assert_int_equal(
         assert_trained("{% if messages | length == 2 or messages | length == 3 %}{{ raise_exception('') }}{% endif %}" ROUND(
                            "", "{{ m.content }}") "{{ '<|im_start|>assistant\n[go]' if add_generation_prompt }}",
@@ -242,11 +236,10 @@ static void templates_that_want_more_are_asked_otherwise(void **state)
         2);
 }
 
-static void ends_are_the_turns(void **state)
+TEST_SETUP(ends_are_the_turns, begin, end)
 {
     static const char talk[] = "[" USER("a") "," ANSWER("\"content\":\"b\"") "," USER("c") "," ANSWER("\"content\":\"d\"") "]";
 
-    (void)state;
     /* The end of text right behind another special token closes both; behind white space it ends the conversation. */
     (void)assert_trained("{% for m in messages %}{{ m.content }}<|endoftext|><|im_end|>{% endfor %}", talk,
                          "b<|endoftext|><|im_end|>|d<|endoftext|><|im_end|>");
@@ -256,7 +249,7 @@ static void ends_are_the_turns(void **state)
 }
 
 /* A whole turn is left out where its row says so, and where nothing of it is written. */
-static void turns_are_left_out_as_a_whole(void **state)
+TEST_SETUP(turns_are_left_out_as_a_whole, begin, end)
 {
     const struct st_dialog_counts c = assert_trained(
         ROUND("", "{{ m.content }}") ASK,
@@ -265,7 +258,6 @@ static void turns_are_left_out_as_a_whole(void **state)
             "false") "," USER("e") "," ANSWER("\"content\":\"\"") "," USER("g") "," ANSWER("\"content\":\"h\",\"loss\":true") "]",
         "h<|im_end|>|");
 
-    (void)state;
     assert_int_equal(c.unwritten, 1);
     assert_int_equal(c.answers, 1);
 }
@@ -293,13 +285,12 @@ static strata_status encode_messages(const char *messages)
 }
 
 /* Content in parts is a text for templates that want one; others go through the parts themselves. */
-static void parts_are_joined_where_a_text_is_wanted(void **state)
+TEST_SETUP(parts_are_joined_where_a_text_is_wanted, begin, end)
 {
     static const char talk[] =
         "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]";
 
-    (void)state;
     (void)assert_trained(ROUND("", "{{ m.content }}") ASK, talk, "bc<|im_end|>|");
     (void)assert_trained(ROUND("", "{{ '' + m.content }}") ASK, talk, "bc<|im_end|>|");
     (void)assert_trained(
@@ -315,7 +306,7 @@ static void parts_are_joined_where_a_text_is_wanted(void **state)
 }
 
 /* What others say must not get lost without a word: a role that the template does not know, content that is no text. */
-static void messages_that_are_not_written_are_counted(void **state)
+TEST_SETUP(messages_that_are_not_written_are_counted, begin, end)
 {
     static const char talk[] = "[{\"role\":\"developer\",\"content\":\"x\"}," USER(
         "a") ",{\"role\":\"user\",\"content\":{\"k\":\"v\"}},"
@@ -325,13 +316,12 @@ static void messages_that_are_not_written_are_counted(void **state)
         "<|im_end|>\n{% endif %}{% endfor %}" ASK,
         talk, "b<|im_end|>|");
 
-    (void)state;
     assert_int_equal(c.unseen, 2);
     assert_int_equal(c.unwritten, 0);
 }
 
 /* Without thinking Qwen3's prompt holds the empty block, which is then no part of what is trained. */
-static void settings_reach_the_template(void **state)
+TEST_SETUP(settings_reach_the_template, begin, end)
 {
     static const char template[] = THINKS "{{ '<think>\n\n</think>\n\n' if add_generation_prompt and enable_thinking is false }}";
     static const char talk[] = "[" USER("a") "," ANSWER("\"content\":\"b\"") "]";
@@ -344,7 +334,6 @@ static void settings_reach_the_template(void **state)
                 {"{", "texts.chat_template_kwargs"},
                 {"{\"tools\": []}", "\"tools\" is each conversation's own"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char trained[256] = "";
 
@@ -358,11 +347,10 @@ static void settings_reach_the_template(void **state)
 }
 
 /* Also while the messages before an answer are rendered: what cannot be asked then is no reason to guess. */
-static void memory_that_runs_out(void **state)
+TEST_SETUP(memory_that_runs_out, begin, end)
 {
     static const char *const sites[] = {"dialog.alloc", "template.alloc"};
 
-    (void)state;
     scratch_put("chat_template.jinja", "{% if messages | length == 2 %}{{ raise_exception('') }}{% endif %}" ROUND(
                                            "", "{% if m.content is string %}{{ m.content }}{% endif %}") ASK);
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
@@ -377,24 +365,4 @@ static void memory_that_runs_out(void **state)
         }
         assert_true(walk.failed > 4);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(thoughts_and_calls_are_trained, begin, end),
-        cmocka_unit_test_setup_teardown(empty_blocks_in_place_of_thoughts_are_not_trained, begin, end),
-        cmocka_unit_test_setup_teardown(channels_are_trained, begin, end),
-        cmocka_unit_test_setup_teardown(results_inside_an_answer_are_not_trained, begin, end),
-        cmocka_unit_test_setup_teardown(what_history_differs_in_does_not_matter, begin, end),
-        cmocka_unit_test_setup_teardown(templates_that_want_more_are_asked_otherwise, begin, end),
-        cmocka_unit_test_setup_teardown(ends_are_the_turns, begin, end),
-        cmocka_unit_test_setup_teardown(turns_are_left_out_as_a_whole, begin, end),
-        cmocka_unit_test_setup_teardown(memory_that_runs_out, begin, end),
-        cmocka_unit_test_setup_teardown(settings_reach_the_template, begin, end),
-        cmocka_unit_test_setup_teardown(parts_are_joined_where_a_text_is_wanted, begin, end),
-        cmocka_unit_test_setup_teardown(messages_that_are_not_written_are_counted, begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

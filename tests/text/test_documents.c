@@ -64,7 +64,7 @@ static struct st_token_set *open_set(enum st_token_layout layout, bool masked, u
 }
 
 /* A notice counts what is longer than a sequence, not what just fills one. */
-static void what_is_cut_is_said(void **state)
+TEST(what_is_cut_is_said)
 {
     static const struct {
         uint32_t seq;
@@ -72,7 +72,6 @@ static void what_is_cut_is_said(void **state)
     } rows[] = {
         {8, "1 of 7 documents are longer than a sequence of 8 tokens"}, {11, "1 of 7"}, {7, "2 of 7"}, {4, "3 of 7"}, {12, NULL}};
 
-    (void)state;
     for (uint32_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
         const enum st_token_layout layout = i % 2 == 0 ? ST_LAYOUT_ROWS : ST_LAYOUT_PACKED;
         struct st_token_set *set;
@@ -113,9 +112,8 @@ static void check_padding(const int32_t *tokens, const int32_t *targets, const i
     }
 }
 
-static void rows_hold_one_document(void **state)
+TEST(rows_hold_one_document)
 {
-    (void)state;
     for (uint32_t wide = 0; wide < 2; wide++) {
         struct st_token_set *set = open_set(ST_LAYOUT_ROWS, wide == 0, wide != 0 ? 100000 : VOCAB, 8);
         int32_t tokens[8], targets[8], positions[8];
@@ -132,13 +130,12 @@ static void rows_hold_one_document(void **state)
 }
 
 /* Longest first into the fullest window that has room: 12 (cut to 8) | 8 | 5 3 | 4 2; what has one token has no target. */
-static void packed_windows_hold_whole_documents(void **state)
+TEST(packed_windows_hold_whole_documents)
 {
     static const uint32_t wanted[4][4] = {{2, DOCUMENTS}, {4, DOCUMENTS}, {0, 3, DOCUMENTS}, {6, 5, DOCUMENTS}};
     struct st_token_set *set = open_set(ST_LAYOUT_PACKED, true, VOCAB, 8);
     int32_t tokens[8], targets[8], positions[8];
 
-    (void)state;
     assert_int_equal(st_token_set_windows(set), 4);
     assert_true(st_token_set_documents(set));
     assert_true(st_token_set_bytes_per_token(set) == 0);
@@ -155,12 +152,11 @@ static void packed_windows_hold_whole_documents(void **state)
 }
 
 /* Bytes of text a token are known where every token is a target, whatever is between. */
-static void bytes_per_token_are_of_whole_texts(void **state)
+TEST(bytes_per_token_are_of_whole_texts)
 {
     static const enum st_token_layout layouts[] = {ST_LAYOUT_CONCATENATED, ST_LAYOUT_ROWS, ST_LAYOUT_PACKED};
     uint32_t tokens = 0;
 
-    (void)state;
     for (uint32_t d = 0; d < DOCUMENTS; d++)
         tokens += lengths[d];
     for (uint32_t i = 0; i < 6; i++) {
@@ -173,13 +169,12 @@ static void bytes_per_token_are_of_whole_texts(void **state)
 }
 
 /* 35 tokens in windows of 8 and their targets; a target that is not trained is -1. */
-static void concatenated_windows_are_masked(void **state)
+TEST(concatenated_windows_are_masked)
 {
     struct st_token_set *set = open_set(ST_LAYOUT_CONCATENATED, true, VOCAB, 8);
     int32_t tokens[8], targets[8], positions[8];
     uint32_t d = 0, i = 0;
 
-    (void)state;
     assert_int_equal(st_token_set_windows(set), 4);
     for (uint32_t at = 0; at < 32; at++) {
         const int32_t token = (int32_t)(100 * d + i);
@@ -225,14 +220,13 @@ static void draw_marks(uint8_t *mask, uint32_t tokens)
 
 /* Targets of a long document from anywhere, more than are read at once: each as the mask has it, and none beside them is touched.
  */
-static void masks_are_read_in_parts(void **state)
+TEST(masks_are_read_in_parts)
 {
     enum { LENGTH = 13000, COUNT = 8200 };
     static uint8_t mask[LENGTH];
     static int32_t targets[COUNT + 2];
     struct st_token_meta *m;
 
-    (void)state;
     draw_marks(mask, LENGTH);
     m = marked_documents(mask, LENGTH, 1);
     for (uint32_t first = 0; first < 18; first++) {
@@ -247,7 +241,7 @@ static void masks_are_read_in_parts(void **state)
 }
 
 /* A text beside conversations: no marks are all of them. */
-static void what_has_no_marks_is_trained_whole(void **state)
+TEST(what_has_no_marks_is_trained_whole)
 {
     enum { PART = 11, PARTS = 4 };
     const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
@@ -257,7 +251,6 @@ static void what_has_no_marks_is_trained_whole(void **state)
     struct st_token_writer *w;
     struct st_token_meta *m;
 
-    (void)state;
     scratch_open();
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, ids, marks, PART));
@@ -277,14 +270,13 @@ static void what_has_no_marks_is_trained_whole(void **state)
 }
 
 /* Of many documents, whose marks take more room each time. */
-static void masks_of_many_documents_stay(void **state)
+TEST(masks_of_many_documents_stay)
 {
     enum { ALL = 90000 };
     static uint8_t mask[ALL];
     static int32_t targets[ALL];
     struct st_token_meta *m;
 
-    (void)state;
     draw_marks(mask, ALL);
     m = marked_documents(mask, ALL, 90);
     assert_ok(st_token_meta_mask(m, 0, ALL, targets));
@@ -295,7 +287,7 @@ static void masks_of_many_documents_stay(void **state)
 }
 
 /* Seeded lengths: each document is in one sequence, none is over full, and few tokens are wasted. */
-static void packing_is_whole_and_tight(void **state)
+TEST(packing_is_whole_and_tight)
 {
     enum { COUNT = 10000, SEQ = 512 };
     uint64_t *starts = calloc(COUNT + 1, sizeof(*starts)), sum = 0;
@@ -304,7 +296,6 @@ static void packing_is_whole_and_tight(void **state)
     uint64_t longer = 0;
     struct st_packing p;
 
-    (void)state;
     assert_true(starts != NULL && documents != NULL && seen != NULL);
     for (uint32_t i = 0; i < COUNT; i++)
         starts[i + 1] = starts[i] + 1 + st_rng_permute(i % 600, 600, 3, i / 600);
@@ -338,14 +329,13 @@ static void packing_is_whole_and_tight(void **state)
 }
 
 /* Documents of 8 tokens, of which number d trains token d alone; 600 more, the last of which trains its last token. */
-static void documents_without_a_target_are_left_out(void **state)
+TEST(documents_without_a_target_are_left_out)
 {
     const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_PACKED, .masked = true};
     const char *path;
     struct st_token_writer *w;
     struct st_token_set *set;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     assert_ok(st_token_writer_create(&w, path, &opts));
@@ -384,13 +374,12 @@ static void assert_open_fails(const char *path, const char *sentence)
 }
 
 /* Every byte of what lies beside a token file is checked. */
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
     const char *path, *meta;
     size_t bytes;
     char *good;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     meta = scratch_path("a.bin.meta");
@@ -411,12 +400,11 @@ static void damage_is_found(void **state)
 }
 
 /* No documents would be no sequences, and there is a sequence at every position. */
-static void no_documents_are_refused(void **state)
+TEST(no_documents_are_refused)
 {
     unsigned char bin[ST_TOKEN_HEADER_BYTES], meta[96 + 32] = "STRATAMD\1\0\0\0\2"; /* version 1, rows */
     const char *path;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     st_token_header_write(bin, &(struct st_token_header){.token_bytes = 2, .vocab = VOCAB});
@@ -426,13 +414,12 @@ static void no_documents_are_refused(void **state)
     scratch_close();
 }
 
-static void files_belong_together(void **state)
+TEST(files_belong_together)
 {
     const char *a, *b;
     size_t bytes;
     char *text;
 
-    (void)state;
     scratch_open();
     a = scratch_path("a.bin");
     b = scratch_path("b.bin");
@@ -447,14 +434,13 @@ static void files_belong_together(void **state)
 }
 
 /* A run of such a file would learn nothing, and say that its loss is 0. */
-static void nothing_to_train_is_refused(void **state)
+TEST(nothing_to_train_is_refused)
 {
     const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_ROWS, .masked = true};
     const uint32_t ids[9] = {0};
     const uint8_t mask[9] = {[0] = 1, [8] = 1};
     struct st_token_writer *w;
 
-    (void)state;
     scratch_open();
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, ids, mask, 9));
@@ -463,12 +449,11 @@ static void nothing_to_train_is_refused(void **state)
     scratch_close();
 }
 
-static void names_that_are_taken(void **state)
+TEST(names_that_are_taken)
 {
     const char *path, *meta;
     struct stat s;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     meta = scratch_path("a.bin.meta");
@@ -480,13 +465,12 @@ static void names_that_are_taken(void **state)
     scratch_close();
 }
 
-static void no_tokens_is_no_file(void **state)
+TEST(no_tokens_is_no_file)
 {
     const struct st_token_writer_opts opts = {.vocab = VOCAB};
     struct st_token_writer *w;
     struct stat s;
 
-    (void)state;
     scratch_open();
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, NULL, NULL, 0));
@@ -497,11 +481,10 @@ static void no_tokens_is_no_file(void **state)
 }
 
 /* Whatever fails, both files are there or neither, and a set reads what was written. */
-static void one_failure_at_a_time(void **state)
+TEST(one_failure_at_a_time)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     scratch_open();
     while (fault_walk_next(&walk)) {
         const char *path = scratch_path("a.bin");
@@ -527,13 +510,12 @@ static void one_failure_at_a_time(void **state)
 }
 
 /* What lay beside the file that was replaced would be taken for the new one's. */
-static void the_meta_file_of_what_is_replaced_goes(void **state)
+TEST(the_meta_file_of_what_is_replaced_goes)
 {
     enum { BYTES = 40000 };
     char *text = malloc(BYTES);
     const char *source;
 
-    (void)state;
     scratch_open();
     source = scratch_path("text");
     memset(text, 'a', BYTES);
@@ -547,30 +529,4 @@ static void the_meta_file_of_what_is_replaced_goes(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 3); /* the text and two token files */
     scratch_close();
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_cut_is_said),
-        cmocka_unit_test(rows_hold_one_document),
-        cmocka_unit_test(packed_windows_hold_whole_documents),
-        cmocka_unit_test(bytes_per_token_are_of_whole_texts),
-        cmocka_unit_test(concatenated_windows_are_masked),
-        cmocka_unit_test(masks_are_read_in_parts),
-        cmocka_unit_test(what_has_no_marks_is_trained_whole),
-        cmocka_unit_test(masks_of_many_documents_stay),
-        cmocka_unit_test(packing_is_whole_and_tight),
-        cmocka_unit_test(documents_without_a_target_are_left_out),
-        cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(nothing_to_train_is_refused),
-        cmocka_unit_test(no_documents_are_refused),
-        cmocka_unit_test(files_belong_together),
-        cmocka_unit_test(names_that_are_taken),
-        cmocka_unit_test(no_tokens_is_no_file),
-        cmocka_unit_test(one_failure_at_a_time),
-        cmocka_unit_test(the_meta_file_of_what_is_replaced_goes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static strata_status read_rows(uint32_t *rows)
     return st;
 }
 
-static void rows_are_found_in_lines_and_arrays(void **state)
+TEST(rows_are_found_in_lines_and_arrays)
 {
     static const struct {
         const char *text;
@@ -62,7 +62,6 @@ static void rows_are_found_in_lines_and_arrays(void **state)
         {"\xef\xbb{}", 0, "not UTF-8"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint32_t rows;
         strata_status st;
@@ -112,7 +111,7 @@ static void read_on(const char *name, char *out, char *first, size_t room)
     st_rows_close(r);
 }
 
-static void bad_rows_end_with_their_line(void **state)
+TEST(bad_rows_end_with_their_line)
 {
     static const struct {
         const char *text, *want, *first; /* first: of the sentences; NULL: there is none */
@@ -148,7 +147,6 @@ static void bad_rows_end_with_their_line(void **state)
         {"{\"data\": [{\"a\":0}]}\n{\"data\": [{\"a\":0}]}", "dd.", NULL, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *name = cases[i].json ? "x.json" : "x.jsonl";
         char got[32], first[512];
@@ -166,14 +164,13 @@ static void bad_rows_end_with_their_line(void **state)
 }
 
 /* Every line of many is bad, and seems to go on to the file's end: it is read twice, not once for each line. */
-static void many_bad_lines_are_read_twice(void **state)
+TEST(many_bad_lines_are_read_twice)
 {
     enum { LINES = 20000 };
     struct st_rows *r;
     uint64_t count;
     FILE *file;
 
-    (void)state;
     scratch_open();
     file = fopen(scratch_path("r.jsonl"), "wb");
     assert_non_null(file);
@@ -188,14 +185,13 @@ static void many_bad_lines_are_read_twice(void **state)
 }
 
 /* Rows that cross the reader's blocks, and a count that does not parse. */
-static void rows_cross_blocks(void **state)
+TEST(rows_cross_blocks)
 {
     struct st_rows *r;
     uint64_t count;
     uint32_t rows;
     FILE *file;
 
-    (void)state;
     scratch_open();
     file = fopen(scratch_path("r.jsonl"), "wb");
     assert_non_null(file);
@@ -238,7 +234,7 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
     }
 }
 
-static void shapes_are_llama_factorys(void **state)
+TEST(shapes_are_llama_factorys)
 {
     static const struct {
         const char *row, *want; /* want: "error: ..." for what a sentence holds */
@@ -344,7 +340,6 @@ static void shapes_are_llama_factorys(void **state)
          "error: here: column \"conversations\": a turn without"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct st_sample s = {0};
         enum st_row_odd odd = ST_ROW_FINE;
@@ -368,7 +363,7 @@ static void shapes_are_llama_factorys(void **state)
 }
 
 /* What a row says by a column that its format does not read: refused, passed, or counted for a notice. */
-static void columns_that_mean_something_are_refused(void **state)
+TEST(columns_that_mean_something_are_refused)
 {
 #define CHAT "\"messages\": [{\"role\": \"user\", \"content\": \"u\"}]"
     static const struct {
@@ -408,7 +403,6 @@ static void columns_that_mean_something_are_refused(void **state)
          "conversations[].k", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct st_row_unread u = {0};
         struct st_row_shape shape = {0};
@@ -439,12 +433,11 @@ static void columns_that_mean_something_are_refused(void **state)
 }
 
 /* Names that a file makes up are many. */
-static void unread_columns_are_bounded(void **state)
+TEST(unread_columns_are_bounded)
 {
     struct st_row_unread u = {.row = 1};
     char name[200];
 
-    (void)state;
     for (uint32_t i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "%u", i);
         st_row_note_column(&u, name);
@@ -460,7 +453,7 @@ static void unread_columns_are_bounded(void **state)
 }
 
 /* Data sets of one file each; a row read with the shape.  The file is as some editors save it, with a byte order mark. */
-static void dataset_info_names_columns_and_tags(void **state)
+TEST(dataset_info_names_columns_and_tags)
 {
     static const char info[] =
         "\xef\xbb\xbf{\"plain\": {\"file_name\": \"x.json\"},"
@@ -492,7 +485,6 @@ static void dataset_info_names_columns_and_tags(void **state)
                                       "seven", "text", "cols",  "tag",  "nomsg", "missing"};
     struct st_dataset d;
 
-    (void)state;
     scratch_open();
     scratch_put("dataset_info.json", info);
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -520,7 +512,7 @@ static void dataset_info_names_columns_and_tags(void **state)
 }
 
 /* A data set of version 1's YAML: the query follows the prompt as it is, and files are named from a directory above. */
-static void version_1_data_sets(void **state)
+TEST(version_1_data_sets)
 {
     static const char sets[] =
         "short: {path: no_such_rows.json, source: local, converter: alpaca, size: 7}\n"
@@ -542,7 +534,6 @@ static void version_1_data_sets(void **state)
     };
     struct st_dataset d;
 
-    (void)state;
     scratch_open();
     assert_int_equal(mkdir(scratch_path("d"), 0700), 0);
     scratch_put("d/x.jsonl", "");
@@ -572,7 +563,7 @@ static void version_1_data_sets(void **state)
 }
 
 /* It would be read by each rank. */
-static void a_pipe_is_no_data_set(void **state)
+TEST(a_pipe_is_no_data_set)
 {
     static const char *const files[][2] = {
         {"dataset_info.json", "{\"d\": {\"file_name\": \"rows.jsonl\"}}"},
@@ -580,7 +571,6 @@ static void a_pipe_is_no_data_set(void **state)
     };
     struct st_dataset d;
 
-    (void)state;
     scratch_open();
     assert_int_equal(mkfifo(scratch_path("rows.jsonl"), 0600), 0);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -592,7 +582,7 @@ static void a_pipe_is_no_data_set(void **state)
 }
 
 /* Keys that mean something else than rows of text on this machine, each by its name. */
-static void dataset_info_refuses_other_kinds(void **state)
+TEST(dataset_info_refuses_other_kinds)
 {
     static const char *const entries[] = {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
     static const char *const columns[] = {"images", "videos", "audios", "chosen", "rejected", "kto_tag"};
@@ -600,7 +590,6 @@ static void dataset_info_refuses_other_kinds(void **state)
     struct st_dataset d;
     char text[256];
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < ENTRIES + COLUMNS; i++) {
         const char *key = i < ENTRIES ? entries[i] : columns[i - ENTRIES];
@@ -643,7 +632,7 @@ static void check_truncated(const uint32_t turns[][2], const uint32_t kept[][2],
 }
 
 /* Kept of each turn, as LLaMA-Factory's supervised processor keeps it. */
-static void turns_are_truncated_as_infer_seqlen_says(void **state)
+TEST(turns_are_truncated_as_infer_seqlen_says)
 {
     static const struct {
         uint32_t turns[3][2], count, most, kept[3][2];
@@ -655,29 +644,8 @@ static void turns_are_truncated_as_infer_seqlen_says(void **state)
         {{{0, 9}, {3, 3}}, 2, 6, {{0, 6}}},   {{{2, 2}, {1, 1}}, 2, 6, {{2, 2}, {1, 1}}}, /* short enough */
     };
 
-    (void)state;
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         check_truncated(cases[c].turns, cases[c].kept, cases[c].count, cases[c].most, false);
         check_truncated(cases[c].turns, cases[c].kept, cases[c].count, cases[c].most, true);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_found_in_lines_and_arrays),
-        cmocka_unit_test(rows_cross_blocks),
-        cmocka_unit_test(columns_that_mean_something_are_refused),
-        cmocka_unit_test(unread_columns_are_bounded),
-        cmocka_unit_test(bad_rows_end_with_their_line),
-        cmocka_unit_test(many_bad_lines_are_read_twice),
-        cmocka_unit_test(shapes_are_llama_factorys),
-        cmocka_unit_test(a_pipe_is_no_data_set),
-        cmocka_unit_test(dataset_info_refuses_other_kinds),
-        cmocka_unit_test(dataset_info_names_columns_and_tags),
-        cmocka_unit_test(version_1_data_sets),
-        cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

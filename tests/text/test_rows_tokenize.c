@@ -44,12 +44,11 @@ static strata_status tokenize(const char *input, struct st_tokenize_opts opts, s
 }
 
 /* A file that was cut to nothing is no error beside others, and is counted. */
-static void files_without_rows_are_counted(void **state)
+TEST(files_without_rows_are_counted)
 {
     static const char *const empty[] = {"", "\xef\xbb\xbf", " \n\n", "[]", "{\"data\": []}"};
     struct st_tokenize_report r;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++) {
         char first[ST_PATH_MAX], last[ST_PATH_MAX];
         const char *inputs[3];
@@ -75,7 +74,7 @@ static void files_without_rows_are_counted(void **state)
     }
 }
 
-static void parts_are_exact_and_seeded(void **state)
+TEST(parts_are_exact_and_seeded)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .val_size = 0.24, .seed = 3, .overwrite = true},
                                   other = {.template = "chatml", .val_size = 0.24, .seed = 4, .overwrite = true},
@@ -85,7 +84,6 @@ static void parts_are_exact_and_seeded(void **state)
     char *first, *second;
     size_t bytes, again;
 
-    (void)state;
     scratch_open();
     put_model();
     put_rows(20);
@@ -112,7 +110,7 @@ static void parts_are_exact_and_seeded(void **state)
 }
 
 /* What a template leaves out of conversations, or writes as if it were an answer. */
-static void tools_and_calls_are_counted(void **state)
+TEST(tools_and_calls_are_counted)
 {
     static const char row[] =
         "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"function_call\", \"value\": \"f\"}, "
@@ -123,7 +121,6 @@ static void tools_and_calls_are_counted(void **state)
     const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("t.jsonl", row);
@@ -135,14 +132,13 @@ static void tools_and_calls_are_counted(void **state)
 }
 
 /* A text is what the post-processor says and one end token; layouts other than the usual one cut it. */
-static void texts_have_an_end_and_may_be_cut(void **state)
+TEST(texts_have_an_end_and_may_be_cut)
 {
     const enum st_token_layout rows = ST_LAYOUT_ROWS;
     const struct st_tokenize_opts usual = {.seq_len = 4, .overwrite = true},
                                   cut = {.seq_len = 4, .layout = &rows, .overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("t.jsonl", "{\"text\": \"one two three\"}\n{\"text\": \"\"}\n{\"text\": \"1\"}\n");
@@ -164,7 +160,7 @@ static void texts_have_an_end_and_may_be_cut(void **state)
 }
 
 /* An end token that the tokenizer puts itself is not put twice, in rows and in files; of what it does not end one is put. */
-static void an_end_token_is_put_once(void **state)
+TEST(an_end_token_is_put_once)
 {
     static const char model[] = "\"added_tokens\":[{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
                                 "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"</s>\":2},\"merges\":[]}",
@@ -175,7 +171,6 @@ static void an_end_token_is_put_once(void **state)
     struct st_tokenize_report r;
     char json[1024];
 
-    (void)state;
     scratch_open();
     scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
     scratch_put("t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b\"}\n");
@@ -193,7 +188,7 @@ static void an_end_token_is_put_once(void **state)
 
 /* A tokenizer may have tokens for which the model has no rows: one that occurs is named, with its place; one that was cut off
  * does not occur. */
-static void tokens_that_occur_need_rows(void **state)
+TEST(tokens_that_occur_need_rows)
 {
     static const char model[] =
         "{\"added_tokens\":[{\"id\":2,\"content\":\"</s>\",\"special\":true},{\"id\":3,\"content\":\"<x>\",\"special\":true}],"
@@ -218,7 +213,6 @@ static void tokens_that_occur_need_rows(void **state)
     struct st_tokenize_report r;
     char *late = malloc(200005);
 
-    (void)state;
     assert_non_null(late);
     scratch_open();
     scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
@@ -245,12 +239,11 @@ static void tokens_that_occur_need_rows(void **state)
 }
 
 /* A row that says nothing about the format is left out, and the next one says it; so is a text that has no token. */
-static void empty_rows_are_left_out(void **state)
+TEST(empty_rows_are_left_out)
 {
     const struct st_tokenize_opts chatml = {.template = "chatml", .overwrite = true}, usual = {.overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("r.jsonl", "{\"conversations\": []}\n{\"conversations\": []}\n{\"conversations\": [" TURN("human", "u") "," TURN(
@@ -272,7 +265,7 @@ static void empty_rows_are_left_out(void **state)
 }
 
 /* A column that a data set names is in some row, as it is in LLaMA-Factory's table. */
-static void columns_that_no_row_has_are_refused(void **state)
+TEST(columns_that_no_row_has_are_refused)
 {
     static const struct {
         const char *columns, *error; /* NULL: none */
@@ -286,7 +279,6 @@ static void columns_that_no_row_has_are_refused(void **state)
     static const char rows[] =
         "{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\"}\n{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\", \"s\": \"d\"}\n";
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("rows.jsonl", rows);
@@ -313,7 +305,7 @@ static void columns_that_no_row_has_are_refused(void **state)
 }
 
 /* What is read once cannot be counted first. */
-static void rows_of_a_pipe_are_not_held_out(void **state)
+TEST(rows_of_a_pipe_are_not_held_out)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .format = ST_ROWS_MESSAGES, .val_size = 1};
     static const char row[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
@@ -321,7 +313,6 @@ static void rows_of_a_pipe_are_not_held_out(void **state)
     char path[32];
     int ends[2];
 
-    (void)state;
     scratch_open();
     put_model();
     assert_int_equal(pipe(ends), 0);
@@ -343,14 +334,13 @@ static void replace_rows(void *context, const struct strata_shown_run *run)
 }
 
 /* Rows are counted first: what is read then is the same file. */
-static void files_are_not_replaced_between_counting_and_reading(void **state)
+TEST(files_are_not_replaced_between_counting_and_reading)
 {
     struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1, .overwrite = true, .show = 1, .shown = replace_rows};
     const char *inputs[2];
     struct st_tokenize_report r;
     char a[128], b[128];
 
-    (void)state;
     scratch_open();
     put_model();
     put_rows(3);
@@ -384,14 +374,13 @@ static void note_shown(void *context, const struct strata_shown_run *run)
 }
 
 /* A text that is read in parts is shown with its end, or is said to go on. */
-static void texts_are_shown_to_their_end(void **state)
+TEST(texts_are_shown_to_their_end)
 {
     struct shown shown = {0};
     const struct st_tokenize_opts opts = {.overwrite = true, .show = 1, .shown = note_shown, .context = &shown};
     struct st_tokenize_report r;
     FILE *file;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("t.txt", "one \xff two\xc3");
@@ -415,13 +404,12 @@ static void texts_are_shown_to_their_end(void **state)
     scratch_close();
 }
 
-static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
+TEST(rows_are_dropped_for_a_reason_or_nothing_is_written)
 {
     const struct st_tokenize_opts gemma = {.template = "gemma"}, gemma_short = {.template = "chatml", .seq_len = 3};
     struct st_tokenize_opts plain = {.overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("r.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n");
@@ -463,7 +451,7 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
 
 /* What is wrong with one row of many is counted and named; strict ends with it.  A file of which no row can be read is refused.
  */
-static void bad_rows_are_left_out(void **state)
+TEST(bad_rows_are_left_out)
 {
     static const char *const bad[][2] = {
         {"{\"messages\": 3}\n", "r.jsonl:2: row 2: column \"messages\" is not a list"},
@@ -479,7 +467,6 @@ static void bad_rows_are_left_out(void **state)
     struct st_tokenize_report r;
     char text[1024];
 
-    (void)state;
     scratch_open();
     put_model();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -523,7 +510,7 @@ static void note_ids(void *context, const struct strata_shown_run *run)
 
 /* TRL's prompt-completion (the ids are those of the library tokenizers): both texts together and the end, trained behind the
  * prompt's own ids; where these are not the first ones, all that covers a byte of the completion. */
-static void completions_alone_are_trained(void **state)
+TEST(completions_alone_are_trained)
 {
     static const struct {
         const char *row, *want;
@@ -549,7 +536,6 @@ static void completions_alone_are_trained(void **state)
     struct st_tokenize_report r;
     char *llama = read_file("tests/golden/tokenizers/llama2.json", NULL);
 
-    (void)state;
     scratch_open();
     put_model();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -573,7 +559,7 @@ static void completions_alone_are_trained(void **state)
 }
 
 /* As TRL: what is too long loses its end, and where all is trained, a prompt before a completion is not. */
-static void rows_are_cut_and_trained_as_trl_does(void **state)
+TEST(rows_are_cut_and_trained_as_trl_does)
 {
 #define PROMPT  "{\"prompt\": [{\"role\": \"user\", \"content\": \"2+2?\"}], \"completion\": "
 #define ANSWER  "[{\"role\": \"assistant\", \"content\": \"It is 4.\"}]}"
@@ -594,7 +580,6 @@ static void rows_are_cut_and_trained_as_trl_does(void **state)
     struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .show = 1, .shown = note_ids, .as_trl = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -613,12 +598,11 @@ static void rows_are_cut_and_trained_as_trl_does(void **state)
 }
 
 /* What no format reads is counted; a column that means something ends the run, whatever is wrong with the row beside it. */
-static void unread_columns_are_counted(void **state)
+TEST(unread_columns_are_counted)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("r.jsonl", GOOD
@@ -678,12 +662,11 @@ static void note_progress(void *context, const struct st_tokenize_report *so_far
 }
 
 /* Every 64 rows, with the tokens of both parts until then: those of a file of so many rows. */
-static void progress_is_told_every_64_rows(void **state)
+TEST(progress_is_told_every_64_rows)
 {
     struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
     struct st_tokenize_report r, part;
 
-    (void)state;
     scratch_open();
     put_model();
     for (int heldout = 0; heldout < 2; heldout++) {
@@ -710,14 +693,13 @@ static void progress_is_told_every_64_rows(void **state)
 }
 
 /* A part of whose rows none is left is refused, and no file is written: whichever of the two it is. */
-static void each_part_has_a_row_that_is_left(void **state)
+TEST(each_part_has_a_row_that_is_left)
 {
     struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1};
     const char *const says[] = {"all rows that are left to train are dropped: another texts.seed or texts.val_size may help",
                                 "all rows that are held out are dropped: another texts.seed or texts.val_size may help"};
     uint32_t seen[2] = {0};
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("r.jsonl", "{\"messages\": []}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
@@ -738,7 +720,7 @@ static void each_part_has_a_row_that_is_left(void **state)
 }
 
 /* Ids of a text that begins with a byte order mark are those without it, also of one that is shorter than the mark. */
-static void marks_are_no_text(void **state)
+TEST(marks_are_no_text)
 {
     static const char *const texts[][2] = {{"\xef\xbb\xbf"
                                             "abc",
@@ -751,7 +733,6 @@ static void marks_are_no_text(void **state)
     const struct st_tokenize_opts opts = {.overwrite = true};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -770,7 +751,7 @@ static void marks_are_no_text(void **state)
     scratch_close();
 }
 
-static void data_sets_are_files_of_rows(void **state)
+TEST(data_sets_are_files_of_rows)
 {
     static const char *const names[] = {"d"};
     static const char *const bad[][2] = {
@@ -781,7 +762,6 @@ static void data_sets_are_files_of_rows(void **state)
     struct st_tokenize_opts opts = {.template = "chatml", .datasets = names, .dataset_count = 1};
     struct st_tokenize_report r;
 
-    (void)state;
     scratch_open();
     put_model();
     scratch_put("d.txt", "a text\n");
@@ -800,7 +780,7 @@ static void data_sets_are_files_of_rows(void **state)
 }
 
 /* Rows are held out into a file whose name nobody has written: it may be that of an input. */
-static void no_output_is_an_input(void **state)
+TEST(no_output_is_an_input)
 {
     static const char *const rows = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
                                     "{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
@@ -809,7 +789,6 @@ static void no_output_is_an_input(void **state)
     struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1, .overwrite = true, .datasets = names};
     char text[512];
 
-    (void)state;
     scratch_open();
     put_model();
     snprintf(text, sizeof(text), "%s%s", rows, rows);
@@ -834,7 +813,7 @@ static void no_output_is_an_input(void **state)
 }
 
 /* The documents of other tokens, under this file's name. */
-static void documents_of_another_file_are_refused(void **state)
+TEST(documents_of_another_file_are_refused)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
     struct st_tokenize_report two, three;
@@ -842,7 +821,6 @@ static void documents_of_another_file_are_refused(void **state)
     const char *path;
     char says[256];
 
-    (void)state;
     scratch_open();
     put_model();
     put_rows(3);
@@ -859,12 +837,11 @@ static void documents_of_another_file_are_refused(void **state)
 }
 
 /* Of the four files all are there, or none. */
-static void every_failure_leaves_all_files_or_none(void **state)
+TEST(every_failure_leaves_all_files_or_none)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1};
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     scratch_open();
     put_model();
     put_rows(3);
@@ -884,35 +861,4 @@ static void every_failure_leaves_all_files_or_none(void **state)
     }
     assert_true(walk.failed > 50);
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_without_rows_are_counted),
-        cmocka_unit_test(parts_are_exact_and_seeded),
-        cmocka_unit_test(tools_and_calls_are_counted),
-        cmocka_unit_test(texts_have_an_end_and_may_be_cut),
-        cmocka_unit_test(empty_rows_are_left_out),
-        cmocka_unit_test(columns_that_no_row_has_are_refused),
-        cmocka_unit_test(tokens_that_occur_need_rows),
-        cmocka_unit_test(an_end_token_is_put_once),
-        cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
-        cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
-        cmocka_unit_test(texts_are_shown_to_their_end),
-        cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
-        cmocka_unit_test(bad_rows_are_left_out),
-        cmocka_unit_test(completions_alone_are_trained),
-        cmocka_unit_test(rows_are_cut_and_trained_as_trl_does),
-        cmocka_unit_test(unread_columns_are_counted),
-        cmocka_unit_test(progress_is_told_every_64_rows),
-        cmocka_unit_test(each_part_has_a_row_that_is_left),
-        cmocka_unit_test(marks_are_no_text),
-        cmocka_unit_test(data_sets_are_files_of_rows),
-        cmocka_unit_test(no_output_is_an_input),
-        cmocka_unit_test(documents_of_another_file_are_refused),
-        cmocka_unit_test(every_failure_leaves_all_files_or_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

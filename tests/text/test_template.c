@@ -1,18 +1,14 @@
 /* test_template.c - chat templates against what transformers renders (templates_golden.json), limits, and refusals. */
+#include "tests/common/test.h"
 #include "text/template/template.h"
 
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/whole_file.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct st_template_variable specials[] = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
 
@@ -56,12 +52,11 @@ static void check_case(const st_json *c)
     st_template_close(t);
 }
 
-static void same_as_reference(void **state)
+TEST(same_as_reference)
 {
     st_json *cases;
     uint32_t count = 0;
 
-    (void)state;
     assert_ok(st_json_parse_file(&cases, "tests/text/templates_golden.json", 1 << 20));
     for (const st_json *c = st_json_first(cases); c != NULL; c = st_json_next(c), count++)
         check_case(c);
@@ -119,7 +114,7 @@ static bool knows(const char *sample, const char *word, const st_json *messages)
     return known;
 }
 
-static void words_of_published_templates_are_known(void **state)
+TEST(words_of_published_templates_are_known)
 {
     static const char *const samples[][2] = {{"filter", "{{ 'a' | @ }}"},
                                              {"filter", "{{ {'a': 1} | @ | list }}"},
@@ -138,7 +133,6 @@ static void words_of_published_templates_are_known(void **state)
     st_json *m = talk(TALK);
     uint32_t count = 0;
 
-    (void)state;
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"), count += line != NULL) {
         char kind[16], word[32], refused[8] = "";
         bool known = false;
@@ -157,7 +151,7 @@ static void words_of_published_templates_are_known(void **state)
 }
 
 /* Corners that no template of a model has shown yet. */
-static void lengths_and_margins(void **state)
+TEST(lengths_and_margins)
 {
     static const struct {
         const char *template, *text;
@@ -168,14 +162,13 @@ static void lengths_and_margins(void **state)
                 {"{{ 'a\nb' | indent(0) }}|{{ 'a\nb' | indent(0, true) }}|{{ 'a\nb' | indent(1) }}", "a\nb|a\nb|a\n b"}};
     st_json *m = talk(TALK);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_renders(rows[i].template, m, rows[i].text);
     st_json_free(m);
 }
 
 /* Each kind of value, empty and not, wherever a template asks for its truth: as Jinja 3.1 answers. */
-static void truth_is_pythons(void **state)
+TEST(truth_is_pythons)
 {
     static const char *const values[][32] = {{"none", "nowhere", "false", "0", "0.0", "-0.0", "''", "[]", "()", "{}", "range(0)",
                                               "{}.keys()", "{}.items()", "{}.values()", "'a'[1:]", "[1][1:]", "dict()",
@@ -207,7 +200,6 @@ static void truth_is_pythons(void **state)
     st_json *m = talk(TALK);
     char template[512];
 
-    (void)state;
     for (int truth = 0; truth < 2; truth++)
         for (size_t i = 0; values[truth][i] != NULL; i++) {
             snprintf(template, sizeof(template), asked, values[truth][i]);
@@ -217,7 +209,7 @@ static void truth_is_pythons(void **state)
 }
 
 /* An if within each branch of another, alone there and between other text, for every case of both: as Jinja2 has it. */
-static void branches_hold_what_is_in_them(void **state)
+TEST(branches_hold_what_is_in_them)
 {
     static const char *const inner[] = {"{% if b %}B{% endif %}",
                                         "{% if b %}B{% else %}b{% endif %}",
@@ -231,7 +223,6 @@ static void branches_hold_what_is_in_them(void **state)
                                                                                                       "x", "x", "x"};
     st_json *m = talk(TALK);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
         for (int branch = 0; branch < 4; branch++)
             for (int a = 0; a < 4; a++)
@@ -255,7 +246,7 @@ static void branches_hold_what_is_in_them(void **state)
 /* --- refusals and limits --- */
 
 /* Each field of a date as Python's strftime writes it, in years before and after this one. */
-static void dates_are_pythons(void **state)
+TEST(dates_are_pythons)
 {
     static const char template[] = "{{ strftime_now('%a %A %b %B %d %j %m %y %Y %H:%M:%S %%') }}";
     static const struct {
@@ -267,7 +258,6 @@ static void dates_are_pythons(void **state)
                 {2101, 1, 1, "Sat Saturday Jan January 01 001 01 01 2101 00:00:00 %"}};
     st_json *m = talk("[]");
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_template_input input = input_of(m);
         struct st_rendered out;
@@ -306,7 +296,7 @@ static void assert_open_fails(const char *template, const char *sentence)
 }
 
 /* The line of what is done, not of the last operand. */
-static void an_operation_over_several_lines_is_told_at_its_own(void **state)
+TEST(an_operation_over_several_lines_is_told_at_its_own)
 {
     static const char *const rows[][2] = {
         {"{{ nothing[\n'a'\n] }}", "line 1: "},  {"{{ {\n'a': 1}.b.c }}", "line 2: "}, {"{{ 1 +\n\n'a' }}", "line 1: "},
@@ -314,14 +304,12 @@ static void an_operation_over_several_lines_is_told_at_its_own(void **state)
         {"{{ 1 | join(\n\n'x') }}", "line 1: "}, {"{{ 1 is in(\n\n0) }}", "line 1: "}, {"{{ (\n'a'\n).x\n.y }}", "line 4: "},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_render_fails(rows[i][0], STRATA_E_INPUT, rows[i][1]);
 }
 
-static void refusals_name_the_line(void **state)
+TEST(refusals_name_the_line)
 {
-    (void)state;
     assert_open_fails("a\n{% include 'x' %}", "chat.jinja, line 2: the tag 'include' is not supported here");
     assert_open_fails("{% if x %}\n\n", "line 2: the text ends before elif");
     assert_open_fails("\n{{ 'a\n\n", "line 2: the string that begins here has no end");
@@ -434,9 +422,8 @@ static const char *const refusals[][2] = {
     {"{% endgeneration %}", "the tag 'endgeneration' is not supported here"},
 };
 
-static void refusals_say_what_is_wrong(void **state)
+TEST(refusals_say_what_is_wrong)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         st_json *m = talk(TALK);
         const struct st_template_input input = input_of(m);
@@ -453,9 +440,8 @@ static void refusals_say_what_is_wrong(void **state)
     }
 }
 
-static void hostile_templates_end(void **state)
+TEST(hostile_templates_end)
 {
-    (void)state;
     assert_render_fails("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", STRATA_E_INPUT, "");
     assert_render_fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", STRATA_E_INPUT, "inside each other");
     assert_render_fails("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
@@ -483,11 +469,10 @@ static void assert_too_deep(char open, char close)
     assert_open_fails(text, "levels of nesting");
 }
 
-static void deep_templates_are_refused(void **state)
+TEST(deep_templates_are_refused)
 {
     char text[10001] = "";
 
-    (void)state;
     assert_too_deep('(', ')');
     assert_too_deep('[', ']');
     assert_too_deep('-', ' ');
@@ -496,12 +481,11 @@ static void deep_templates_are_refused(void **state)
     assert_open_fails(text, "levels of nesting");
 }
 
-static void large_templates_are_refused(void **state)
+TEST(large_templates_are_refused)
 {
     char *large = malloc(ST_TEMPLATE_BYTES_MAX + 1);
     struct st_template *t;
 
-    (void)state;
     assert_non_null(large);
     memset(large, 'a', ST_TEMPLATE_BYTES_MAX + 1);
     assert_refused(st_template_open(&t, large, ST_TEMPLATE_BYTES_MAX + 1, "large"), STRATA_E_CONFIG, "1048577 bytes");
@@ -511,13 +495,12 @@ static void large_templates_are_refused(void **state)
     free(large);
 }
 
-static void messages_must_be_a_list(void **state)
+TEST(messages_must_be_a_list)
 {
     static const char *const talks[] = {"{}", "null", "3", "\"x\""};
     struct st_template *t;
     struct st_rendered out;
 
-    (void)state;
     assert_ok(st_template_open(&t, "{{ messages }}", 14, "case"));
     for (size_t i = 0; i < sizeof(talks) / sizeof(talks[0]); i++) {
         st_json *m = talk(talks[i]);
@@ -550,12 +533,11 @@ static strata_status open_and_render(const st_json *messages)
     return st;
 }
 
-static void memory_that_runs_out(void **state)
+TEST(memory_that_runs_out)
 {
     struct fault_walk walk = {.site = "template.alloc", .result = -1};
     st_json *m = talk(TALK);
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         const strata_status st = open_and_render(m);
 
@@ -564,26 +546,4 @@ static void memory_that_runs_out(void **state)
     }
     assert_true(walk.failed > 5);
     st_json_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches_hold_what_is_in_them),
-        cmocka_unit_test(dates_are_pythons),
-        cmocka_unit_test(same_as_reference),
-        cmocka_unit_test(words_of_published_templates_are_known),
-        cmocka_unit_test(lengths_and_margins),
-        cmocka_unit_test(truth_is_pythons),
-        cmocka_unit_test(an_operation_over_several_lines_is_told_at_its_own),
-        cmocka_unit_test(refusals_name_the_line),
-        cmocka_unit_test(refusals_say_what_is_wrong),
-        cmocka_unit_test(hostile_templates_end),
-        cmocka_unit_test(deep_templates_are_refused),
-        cmocka_unit_test(large_templates_are_refused),
-        cmocka_unit_test(messages_must_be_a_list),
-        cmocka_unit_test(memory_that_runs_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

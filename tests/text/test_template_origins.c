@@ -1,17 +1,13 @@
 /* test_template_origins.c - where each byte of a rendered conversation came from: which parts of it are an answer, and are
  * trained, follows from that. */
+#include "tests/common/test.h"
 #include "text/template/template.h"
 
 #include "tests/common/assert_status.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TALK "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\" cd\",\"reasoning_content\":\"r\"}]"
 
@@ -48,9 +44,8 @@ static void assert_origins(const char *template, const char *messages, const cha
     st_rendered_free(&out);
 }
 
-static void bytes_keep_their_origin(void **state)
+TEST(bytes_keep_their_origin)
 {
-    (void)state;
     assert_origins("{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}", TALK, "uaba cd", "0110111", "0110222");
     assert_origins("{{ messages[1].content.strip().split('c')[1] ~ messages[1].content[::-1] }}", TALK, "ddc ", "1111", "2222");
     assert_origins("{{ messages[1].content | upper | trim | replace('C', 'xy') }}", TALK, "xyD", "001", "002");
@@ -64,9 +59,8 @@ static void bytes_keep_their_origin(void **state)
     assert_origins("{{ messages[1].role }}", TALK, "assistant", "000000000", "000000000");
 }
 
-static void generation_blocks_are_marked(void **state)
+TEST(generation_blocks_are_marked)
 {
-    (void)state;
     assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}>{% endfor %}", TALK,
                    "<ab!>< cd!>", "05540055540", "01100022200");
     assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{% generation %}{{ f('a') }}{% endgeneration %}.", TALK, "(a).",
@@ -80,13 +74,12 @@ static void generation_blocks_are_marked(void **state)
 }
 
 /* XTuner's "loss" and OpenAI's "weight" of a message: what a block of a {% generation %} writes around it goes with it. */
-static void excluded_answers_are_marked(void **state)
+TEST(excluded_answers_are_marked)
 {
 #define ANSWER(content, wish) "{\"role\":\"assistant\",\"content\":\"" content "\"" wish "}"
     static const char talk[] = "[" ANSWER("a", ",\"loss\":false") "," ANSWER("b", ",\"weight\":0") "," ANSWER(
         "c", ",\"loss\":true,\"weight\":1") "," ANSWER("d", ",\"loss\":null,\"reasoning_content\":\"r\"") "]";
 
-    (void)state;
     assert_origins("{% for m in messages %}{{ m.content }}.{% endfor %}", talk, "a.b.c.d.", "90901010", "10203040");
     assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}{% endfor %}", talk,
                    "<a!<b!<c!<d!", "090090054054", "010020030040");
@@ -102,12 +95,11 @@ static void excluded_answers_are_marked(void **state)
 }
 
 /* A call that a later message names again, as the sender of its result, is the template's there. */
-static void calls_keep_their_message(void **state)
+TEST(calls_keep_their_message)
 {
     static const char talk[] = "[{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\",\"arguments\":{\"k\":\"v\",\"n\":1}}]},"
                                "{\"role\":\"tool\",\"content\":\"r\"}]";
 
-    (void)state;
     assert_origins(
         "{% set ns = namespace() %}{% for m in messages %}{% if m.tool_calls %}{% set ns.f = m.tool_calls[0].name %}{{ ns.f }}"
         "{{ m.tool_calls[0].arguments | tojson }}{% else %}<{{ ns.f }}>{{ m.content }}{% endif %}{% endfor %}",
@@ -116,11 +108,10 @@ static void calls_keep_their_message(void **state)
 }
 
 /* Reasoning has three names, of which templates ask for two; what is null is not there. */
-static void reasoning_has_many_names(void **state)
+TEST(reasoning_has_many_names)
 {
     static const char *const names[] = {"reasoning", "thinking", "reasoning_content"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char talk[160];
 
@@ -131,11 +122,10 @@ static void reasoning_has_many_names(void **state)
     }
 }
 
-static void generation_is_told(void **state)
+TEST(generation_is_told)
 {
     struct st_rendered out;
 
-    (void)state;
     render(&out, "{% if 0 %}{% generation %}{% endgeneration %}{% endif %}", TALK);
     assert_true(out.has_generation);
     st_rendered_free(&out);
@@ -146,7 +136,7 @@ static void generation_is_told(void **state)
 
 /* Of a text of several origins each letter keeps its own, whatever is done with the text: a to f are the user's, g to l the
  * assistant's, the others the template's. */
-static void letters_keep_their_origin(void **state)
+TEST(letters_keep_their_origin)
 {
     static const char *const done[] = {
         "s",
@@ -207,7 +197,6 @@ static void letters_keep_their_origin(void **state)
         "s | safe",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(done) / sizeof(done[0]); i++) {
         struct st_rendered out;
         char template[256];
@@ -228,16 +217,4 @@ static void letters_keep_their_origin(void **state)
         assert_true(letters > 0);
         st_rendered_free(&out);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_keep_their_origin),      cmocka_unit_test(letters_keep_their_origin),
-        cmocka_unit_test(generation_blocks_are_marked), cmocka_unit_test(excluded_answers_are_marked),
-        cmocka_unit_test(generation_is_told),           cmocka_unit_test(calls_keep_their_message),
-        cmocka_unit_test(reasoning_has_many_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

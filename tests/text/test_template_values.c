@@ -1,16 +1,12 @@
 /* test_template_values.c - expressions of chat templates as Jinja2 3.1.6 prints them, each in a sandbox with transformers'
  * tojson, and the whole sentences of what is refused. */
+#include "tests/common/test.h"
 #include "text/template/template.h"
 
 #include "tests/common/assert_status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TALK "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\" cd\",\"reasoning_content\":\"r\"}]"
 
@@ -295,21 +291,19 @@ static void all_render(const char *const (*rows)[2], size_t count)
     }
 }
 
-static void values_are_pythons(void **state)
+TEST(values_are_pythons)
 {
-    (void)state;
     all_render(values, sizeof(values) / sizeof(values[0]));
 }
 
-static void filters_take_their_arguments(void **state)
+TEST(filters_take_their_arguments)
 {
-    (void)state;
     all_render(filtered, sizeof(filtered) / sizeof(filtered[0]));
 }
 
 /* Within a list or a dict a text is quoted as repr() does it: characters that cannot be seen, but for the space, by their number.
  */
-static void hidden_characters_are_escaped(void **state)
+TEST(hidden_characters_are_escaped)
 {
     static const struct {
         const char *text, *quoted;
@@ -351,7 +345,6 @@ static void hidden_characters_are_escaped(void **state)
     };
     char template[128], text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(template, sizeof(template), "{{ ['a%sb'] }}{{ {'%s': 'a%sb'} }}{{ 'a%sb' }}", rows[i].text, rows[i].text,
                  rows[i].text, rows[i].text);
@@ -361,16 +354,15 @@ static void hidden_characters_are_escaped(void **state)
 }
 
 /* As json.dumps() names them, where str() says inf and nan. */
-static void numbers_that_are_none_in_json(void **state)
+TEST(numbers_that_are_none_in_json)
 {
-    (void)state;
     assert_renders("{{ [1e999, -1e999, 1e999 - 1e999] | tojson }}", "[Infinity, -Infinity, NaN]");
     assert_renders("{{ {1e999: 1, -1e999: 2, 1.5: 3} | tojson }}", "{\"Infinity\": 1, \"-Infinity\": 2, \"1.5\": 3}");
     assert_renders("{{ [1e999, -1e999, 1e999 - 1e999] }}", "[inf, -inf, nan]");
 }
 
 /* A condition sees what the body has set so far; loop.last and nextitem look one item ahead, length and revindex at all. */
-static void conditions_are_asked_when_the_loop_gets_there(void **state)
+TEST(conditions_are_asked_when_the_loop_gets_there)
 {
     static const char *const rows[][2] = {
         {"{% set ns = namespace(found=false) %}{% for m in messages if not ns.found %}"
@@ -400,15 +392,13 @@ static void conditions_are_asked_when_the_loop_gets_there(void **state)
         {"{% for x in [1,2] %}{% for y in [3,4] if y > loop.index + 2 %}{{ y }}{% endfor %};{% endfor %}", "4;;"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_renders(rows[i][0], rows[i][1]);
 }
 
 /* Jinja notes at the end of a turn's body that there was one: turns that a break or a continue ends are none. */
-static void loops_whose_turns_all_end_early_have_an_else(void **state)
+TEST(loops_whose_turns_all_end_early_have_an_else)
 {
-    (void)state;
     assert_renders("{% for x in [1,2] %}{{ x }}{% continue %}{% else %}none{% endfor %}", "12none");
     assert_renders("{% for x in [1,2] %}{{ x }}{% break %}{% else %}none{% endfor %}", "1none");
     assert_renders("{% for x in [1,2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}none{% endfor %}", "12");
@@ -416,7 +406,7 @@ static void loops_whose_turns_all_end_early_have_an_else(void **state)
 }
 
 /* What Jinja writes as a generator is true, and read once: by a loop as far as it comes, by `in` up to what it finds. */
-static void iterators_are_read_once(void **state)
+TEST(iterators_are_read_once)
 {
     static const char *const rows[][2] = {
         {"{% if messages | selectattr('role', 'eq', 'system') %}Y{% else %}N{% endif %}", "Y"},
@@ -440,29 +430,26 @@ static void iterators_are_read_once(void **state)
          "211[('a', 1)]"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_renders(rows[i][0], rows[i][1]);
 }
 
 /* Of the tags it alone takes no newline with it, and no +. */
-static void raw_keeps_the_newline_behind_it(void **state)
+TEST(raw_keeps_the_newline_behind_it)
 {
-    (void)state;
     assert_renders("a\n  {% raw %}\n{{ x }}\n  {% endraw %}\nb", "a\n\n{{ x }}\nb");
     assert_renders("{%- raw -%} \n x {%- endraw -%}\n b", "xb");
     assert_renders("{% raw -%}\n\nx{% endraw +%}\nb", "x\nb");
 }
 
-static void defaults_of_a_macro_mean_its_parameters(void **state)
+TEST(defaults_of_a_macro_mean_its_parameters)
 {
-    (void)state;
     assert_renders("{% set k = 'out' %}{% macro m(k=k) %}[{{ k }}]{% endmacro %}{{ m() }}{{ m(1) }}", "[][1]");
     assert_renders("{% set b = 'out' %}{% macro m(a=b, b=2) %}[{{ a }}{{ b }}]{% endmacro %}{{ m() }}{{ m(b=3) }}", "[2][33]");
     assert_renders("{% set z = 'out' %}{% macro m(a, b=a ~ z) %}[{{ b }}]{% endmacro %}{{ m(1) }}{{ m() }}", "[1out][out]");
 }
 
-static void refusals_say_what_is_wrong(void **state)
+TEST(refusals_say_what_is_wrong)
 {
     static const char *const rows[][2] = {
         {"{{ [1, 2][::0] }}", "a slice with a step of 0"},
@@ -518,7 +505,6 @@ static void refusals_say_what_is_wrong(void **state)
         {"{{ ('a' * 1024) * 65537 }}", "the template needs more than 256 MiB"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_rendered out;
 
@@ -527,22 +513,4 @@ static void refusals_say_what_is_wrong(void **state)
         if (strcmp(strata_last_error(), rows[i][1]) != 0 && strcmp(strata_last_error() + strlen("t, line 1: "), rows[i][1]) != 0)
             fail_msg("%s: %s", rows[i][0], strata_last_error());
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_pythons),
-        cmocka_unit_test(filters_take_their_arguments),
-        cmocka_unit_test(hidden_characters_are_escaped),
-        cmocka_unit_test(numbers_that_are_none_in_json),
-        cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
-        cmocka_unit_test(loops_whose_turns_all_end_early_have_an_else),
-        cmocka_unit_test(raw_keeps_the_newline_behind_it),
-        cmocka_unit_test(iterators_are_read_once),
-        cmocka_unit_test(defaults_of_a_macro_mean_its_parameters),
-        cmocka_unit_test(refusals_say_what_is_wrong),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

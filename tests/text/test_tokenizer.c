@@ -162,7 +162,7 @@ static void check_row(const struct st_tokenizer *t, struct st_encoder *e, const 
     st_decoded_free(&back);
 }
 
-static void test_ids_are_the_references(void **state)
+TEST(test_ids_are_the_references)
 {
     const struct golden *g = *state;
     const size_t every_bytes = every_character(g->every);
@@ -221,7 +221,7 @@ static char *long_text(const struct golden *g, size_t *bytes)
 }
 
 /* Whatever the parts, the same ids and places; that windows change nothing shows with every character, which is many of them. */
-static void test_parts_give_the_same(void **state)
+TEST(test_parts_give_the_same)
 {
     static const size_t parts[] = {1, 3, 4096, 70000};
     size_t bytes;
@@ -253,7 +253,7 @@ static void test_parts_give_the_same(void **state)
 }
 
 /* Id by id, the pieces of text make up the whole, and none ends within a character. */
-static void test_streamed_text_is_the_whole(void **state)
+TEST(test_streamed_text_is_the_whole)
 {
     const struct golden *g = *state;
 
@@ -385,9 +385,8 @@ static uint32_t merge_plainly(const struct merges *m, const char *word, uint32_t
 }
 
 /* Words of every length, also those that use a heap, are merged by rank and from the left. */
-static void test_merges_are_those_of_the_definition(void **state)
+TEST(test_merges_are_those_of_the_definition)
 {
-    (void)state;
     scratch_open();
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct merges m;
@@ -416,14 +415,13 @@ static void test_merges_are_those_of_the_definition(void **state)
 }
 
 /* Without a decoder a space stands between tokens, and none before the first, also when the decoder begins again. */
-static void test_tokens_without_a_decoder_are_apart(void **state)
+TEST(test_tokens_without_a_decoder_are_apart)
 {
     struct merges m;
     struct st_tokenizer *t;
     struct st_decoded out = {0};
     struct st_decoder *d;
 
-    (void)state;
     scratch_open();
     make_merges(&m, 1);
     t = open_merges(&m);
@@ -444,7 +442,7 @@ static void test_tokens_without_a_decoder_are_apart(void **state)
 
 /* A token whose characters all stand for bytes is these bytes; one with any other character, wherever it is, is its text as it
  * stands, beside pieces of a character that come before and after it. */
-static void test_a_token_is_bytes_or_text(void **state)
+TEST(test_a_token_is_bytes_or_text)
 {
     static const char *const contents[] = {"<|a|>",
                                            "\xe2\x80\xb9"
@@ -464,7 +462,6 @@ static void test_a_token_is_bytes_or_text(void **state)
     char json[2048];
     int length;
 
-    (void)state;
     scratch_open();
     length = snprintf(json, sizeof(json),
                       "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,"
@@ -496,7 +493,7 @@ static void test_a_token_is_bytes_or_text(void **state)
 
 /* An added token looks at what is beside it also where a long text could be cut between them: takes the white space there, or is
  * none inside a word. */
-static void test_added_tokens_look_across_windows(void **state)
+TEST(test_added_tokens_look_across_windows)
 {
     static const struct {
         const char *flag, *part, *pre_tokenizer; /* the text is parts */
@@ -510,7 +507,6 @@ static void test_added_tokens_look_across_windows(void **state)
     enum { COUNT = 60000 };
     char *text = malloc(4 * COUNT), json[512];
 
-    (void)state;
     assert_non_null(text);
     scratch_open();
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
@@ -541,14 +537,13 @@ static void test_added_tokens_look_across_windows(void **state)
     free(text);
 }
 
-static void test_what_a_tokenizer_says_of_itself(void **state)
+TEST(test_what_a_tokenizer_says_of_itself)
 {
     struct st_tokenizer *llama3 = open_shape("llama3"), *qwen2 = open_shape("qwen2");
     const uint32_t bos = st_tokenizer_find(llama3, "<|begin_of_text|>"), *ids;
     const char *text;
     size_t bytes;
 
-    (void)state;
     assert_int_equal(bos + 4, st_tokenizer_vocab(llama3));
     assert_true(st_tokenizer_is_special(llama3, bos) && !st_tokenizer_is_special(llama3, 0));
     assert_int_equal(st_tokenizer_prefix(llama3, &ids), 1);
@@ -565,7 +560,7 @@ static void test_what_a_tokenizer_says_of_itself(void **state)
 }
 
 /* What costs time alone, were it otherwise: letters that compose again are left as they are, and short words are remembered. */
-static void test_what_saves_work_does(void **state)
+TEST(test_what_saves_work_does)
 {
     static const uint32_t same[] = {'a', 0xe9, 0x1e69, 0x3094}, other[] = {0x340, 0x958, 0x2126};
     struct st_unicode *u = st_unicode_create();
@@ -574,7 +569,6 @@ static void test_what_saves_work_does(void **state)
     struct st_encoder *e;
     uint32_t words = 0;
 
-    (void)state;
     assert_non_null(u);
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
         assert_int_equal(u->nfc[same[i]] & ST_NFC_CHANGES, 0);
@@ -592,7 +586,7 @@ static void test_what_saves_work_does(void **state)
 }
 
 /* An encoding grows by doubling: a long text costs no block of memory for each token. */
-static void test_a_long_text_takes_few_blocks(void **state)
+TEST(test_a_long_text_takes_few_blocks)
 {
     enum { WORDS = 20000 };
     struct st_tokenizer *t = open_shape("gpt2");
@@ -601,7 +595,6 @@ static void test_a_long_text_takes_few_blocks(void **state)
     char *text = malloc(2 * WORDS);
     uint64_t before;
 
-    (void)state;
     for (size_t i = 0; i < WORDS; i++)
         memcpy(text + 2 * i, i % 2 == 0 ? " a" : "!?", 2);
     assert_ok(st_encoder_create(&e, t));
@@ -617,20 +610,4 @@ static void test_a_long_text_takes_few_blocks(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_are_the_references),
-        cmocka_unit_test(test_parts_give_the_same),
-        cmocka_unit_test(test_streamed_text_is_the_whole),
-        cmocka_unit_test(test_a_long_text_takes_few_blocks),
-        cmocka_unit_test(test_merges_are_those_of_the_definition),
-        cmocka_unit_test(test_tokens_without_a_decoder_are_apart),
-        cmocka_unit_test(test_what_saves_work_does),
-        cmocka_unit_test(test_a_token_is_bytes_or_text),
-        cmocka_unit_test(test_added_tokens_look_across_windows),
-        cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
-    };
-
-    return cmocka_run_group_tests(tests, load, unload);
-}
+TEST_GROUP(load, unload);

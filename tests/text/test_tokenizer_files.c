@@ -24,7 +24,7 @@ static strata_status open_text(struct st_tokenizer **t, const char *json)
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
-static void test_what_is_not_understood_is_refused_by_name(void **state)
+TEST(test_what_is_not_understood_is_refused_by_name)
 {
     static const struct {
         const char *json, *part;
@@ -134,18 +134,16 @@ static void test_what_is_not_understood_is_refused_by_name(void **state)
     };
     struct st_tokenizer *t;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(open_text(&t, rows[i].json), STRATA_E_INPUT, rows[i].part);
 }
 
 /* Sequences in Sequences: to a depth, and to a number of parts. */
-static void test_depth_and_number_of_parts_are_limited(void **state)
+TEST(test_depth_and_number_of_parts_are_limited)
 {
     char text[16384] = "{" MODEL ",\"pre_tokenizer\":";
     struct st_tokenizer *t;
 
-    (void)state;
     for (unsigned i = 0; i < 12; i++)
         strcat(text, "{\"type\":\"Sequence\",\"pretokenizers\":[");
     for (unsigned i = 0; i < 12; i++)
@@ -159,17 +157,16 @@ static void test_depth_and_number_of_parts_are_limited(void **state)
     assert_refused(open_text(&t, text), STRATA_E_INPUT, "more than 64 parts");
 }
 
-static void test_a_directory_without_a_tokenizer(void **state)
+TEST(test_a_directory_without_a_tokenizer)
 {
     struct st_tokenizer *t;
 
-    (void)state;
     drop_file("tokenizer.json");
     assert_refused(st_tokenizer_open(&t, scratch_dir), STRATA_E_INPUT, "no tokenizer.json, tokenizer.model or vocab.json");
     assert_refused(st_tokenizer_open(&t, "no/such/directory"), STRATA_E_INPUT, "no/such/directory");
 }
 
-static void test_roles(void **state)
+TEST(test_roles)
 {
     static const struct {
         const char *config, *map;
@@ -185,7 +182,6 @@ static void test_roles(void **state)
     };
     struct st_tokenizer *t;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (rows[i].config != NULL)
             scratch_put("tokenizer_config.json", rows[i].config);
@@ -204,7 +200,7 @@ static void test_roles(void **state)
 }
 
 /* The same tokens out of vocab.json and merges.txt as out of tokenizer.json. */
-static void test_vocab_and_merges(void **state)
+TEST(test_vocab_and_merges)
 {
     static const char text[] = "Hello,  world's 12 <|endoftext|>caf\xc3\xa9";
     char *json = read_file(GOLDEN "/gpt2.json", NULL), *vocab, *merges, *end;
@@ -212,7 +208,6 @@ static void test_vocab_and_merges(void **state)
     struct st_tokenizer *t, *from_json;
     struct st_encoder *e;
 
-    (void)state;
     drop_file("tokenizer.json");
     vocab = strchr(strstr(json, "\"vocab\":") + 8, '{');
     end = strstr(vocab, ",\"merges\":");
@@ -263,13 +258,12 @@ static void test_vocab_and_merges(void **state)
 }
 
 /* A SentencePiece model: cut off anywhere, or with another kind of model in it, it is refused; never more. */
-static void test_sentencepiece_files(void **state)
+TEST(test_sentencepiece_files)
 {
     size_t bytes;
     char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
     struct st_tokenizer *t;
 
-    (void)state;
     assert_ok(st_path_join(path, scratch_dir, "tokenizer.model"));
     for (size_t cut = 0; cut < bytes; cut += 1 + cut / 40) {
         write_file(path, model, cut);
@@ -286,14 +280,13 @@ static void test_sentencepiece_files(void **state)
 }
 
 /* As SentencePiece's trainer writes it where there is no padding: -1, which takes ten bytes. */
-static void test_ids_may_be_below_zero(void **state)
+TEST(test_ids_may_be_below_zero)
 {
     static const char pad[] = "\x12\x0c\xd8\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"; /* trainer_spec.pad_id */
     struct st_tokenizer *t;
     size_t bytes;
     char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
 
-    (void)state;
     model = realloc(model, bytes + sizeof(pad));
     assert_non_null(model);
     memcpy(model + bytes, pad, sizeof(pad));
@@ -306,7 +299,7 @@ static void test_ids_may_be_below_zero(void **state)
 }
 
 /* Without trainer_spec.byte_fallback, what no piece has is the piece of type UNKNOWN: one for characters side by side. */
-static void test_unknown_characters_are_the_unknown_piece(void **state)
+TEST(test_unknown_characters_are_the_unknown_piece)
 {
     static const char *const texts[] = {"\xe6\x97\xa5\xe6\x9c\xac", "\xc3\xa9 \xc3\xa9"};
     static const uint32_t unknown[] = {1, 2};
@@ -317,7 +310,6 @@ static void test_unknown_characters_are_the_unknown_piece(void **state)
     char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
     char *flag = memmem(model, bytes, "\x98\x02\x01", 3);
 
-    (void)state;
     assert_non_null(flag);
     flag[2] = 0;
     assert_ok(st_path_join(path, scratch_dir, "tokenizer.model"));
@@ -342,14 +334,13 @@ static void test_unknown_characters_are_the_unknown_piece(void **state)
 }
 
 /* Pairs of one rank: the leftmost first, whether few symbols are scanned or many are heaped. */
-static void test_the_leftmost_of_equals_merges_first(void **state)
+TEST(test_the_leftmost_of_equals_merges_first)
 {
     struct st_encoding out = {0};
     struct st_tokenizer *t;
     struct st_encoder *e;
     char text[200];
 
-    (void)state;
     memset(text, 'a', sizeof(text));
     assert_ok(open_text(&t, "{\"model\":{\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"]}}"));
     assert_ok(st_encoder_create(&e, t));
@@ -366,7 +357,7 @@ static void test_the_leftmost_of_equals_merges_first(void **state)
 }
 
 /* A match is a piece of its own, with what is before it, or with what follows it; two side by side are two. */
-static void test_matches_side_by_side_are_apart(void **state)
+TEST(test_matches_side_by_side_are_apart)
 {
     static const struct {
         const char *behavior;
@@ -377,7 +368,6 @@ static void test_matches_side_by_side_are_apart(void **state)
                 {"Contiguous", {0, 3, 1, UINT32_MAX}},
                 {"Removed", {0, 1, UINT32_MAX}}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_encoding out = {0};
         struct st_tokenizer *t;
@@ -441,9 +431,8 @@ static void check_merges(uint32_t count)
 }
 
 /* A look for what is not there ends, however full a power of two of merges and tokens makes the tables. */
-static void test_any_number_of_merges(void **state)
+TEST(test_any_number_of_merges)
 {
-    (void)state;
     for (uint32_t power = 1; power <= 256; power *= 2)
         for (uint32_t beside = 0; beside < 3; beside++)
             check_merges(power + beside - 1 < 256 ? power + beside - 1 : 256);
@@ -467,18 +456,17 @@ static uint32_t open_with_fault(const char *path, uint32_t after)
     return fired;
 }
 
-static void test_every_allocation_may_fail(void **state)
+TEST(test_every_allocation_may_fail)
 {
     static const char *const paths[] = {GOLDEN "/llama2.json", GOLDEN "/corners.json", GOLDEN "/sentencepiece"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         for (uint32_t after = 0; open_with_fault(paths[i], after) > 0; after = after < 60 ? after + 1 : after + after / 8)
             ;
 }
 
 /* A token of spaces that takes the spaces around it takes what other matches were to begin with. */
-static void test_spaces_are_taken_once(void **state)
+TEST(test_spaces_are_taken_once)
 {
     static const struct {
         const char *text;
@@ -487,7 +475,6 @@ static void test_spaces_are_taken_once(void **state)
     struct st_tokenizer *t;
     struct st_encoder *e;
 
-    (void)state;
     scratch_put("tokenizer.json",
                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"  \":1,\"b\":2,\"x\":3},\"merges\":[]},\"added_tokens\":["
                 "{\"id\":1,\"content\":\"  \",\"lstrip\":true,\"rstrip\":true,\"normalized\":false},"
@@ -508,7 +495,7 @@ static void test_spaces_are_taken_once(void **state)
 
 /* Each space of a run is a token that takes the rest of the run: without a memory of where that ends, this test would take hours.
  */
-static void test_a_long_run_of_spaces_is_looked_at_once(void **state)
+TEST(test_a_long_run_of_spaces_is_looked_at_once)
 {
     static const struct {
         const char *flags;
@@ -517,7 +504,6 @@ static void test_a_long_run_of_spaces_is_looked_at_once(void **state)
     const size_t bytes = 2000000;
     char *spaces = malloc(bytes), json[256];
 
-    (void)state;
     assert_non_null(spaces);
     memset(spaces, ' ', bytes);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -540,7 +526,7 @@ static void test_a_long_run_of_spaces_is_looked_at_once(void **state)
 }
 
 /* Five bytes that become 5 * 10^12. */
-static void test_a_normalizer_without_end_is_refused(void **state)
+TEST(test_a_normalizer_without_end_is_refused)
 {
     static const char tens[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"}";
     struct st_encoding out = {0};
@@ -549,7 +535,6 @@ static void test_a_normalizer_without_end_is_refused(void **state)
     char text[2048];
     int at = snprintf(text, sizeof(text), "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s", tens);
 
-    (void)state;
     for (unsigned i = 1; i < 12; i++)
         at += snprintf(text + at, sizeof(text) - (size_t)at, ",%s", tens);
     snprintf(text + at, sizeof(text) - (size_t)at, "]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
@@ -562,25 +547,4 @@ static void test_a_normalizer_without_end_is_refused(void **state)
     st_tokenizer_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_not_understood_is_refused_by_name),
-        cmocka_unit_test(test_depth_and_number_of_parts_are_limited),
-        cmocka_unit_test(test_a_directory_without_a_tokenizer),
-        cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_vocab_and_merges),
-        cmocka_unit_test(test_sentencepiece_files),
-        cmocka_unit_test(test_ids_may_be_below_zero),
-        cmocka_unit_test(test_matches_side_by_side_are_apart),
-        cmocka_unit_test(test_unknown_characters_are_the_unknown_piece),
-        cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
-        cmocka_unit_test(test_any_number_of_merges),
-        cmocka_unit_test(test_every_allocation_may_fail),
-        cmocka_unit_test(test_spaces_are_taken_once),
-        cmocka_unit_test(test_a_long_run_of_spaces_is_looked_at_once),
-        cmocka_unit_test(test_a_normalizer_without_end_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

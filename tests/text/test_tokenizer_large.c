@@ -14,7 +14,41 @@
 #define LETTERS   16u
 #define DATA_MOST (26u << 20) /* tables of 13 MiB and a file of 3; as a tree alone that file would take 50 */
 
-static void test_all_parts_are_read(void **state)
+/* Private memory that this process may write, as the limit counts it. */
+static uint64_t data_bytes(void)
+{
+    unsigned long data;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*u %*u %*u %*u %*u %lu", &data), 1);
+    fclose(file);
+    return (uint64_t)data * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The first: memory that was used before would be used again. */
+TEST(test_opening_takes_little_memory)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they take memory of their own */
+#else
+    pid_t child;
+
+    large_tokenizer_put(scratch_path("tokenizer.json"), LETTERS);
+    child = child_fork();
+    if (child == 0) {
+        const struct rlimit limit = {data_bytes() + DATA_MOST, RLIM_INFINITY};
+        struct st_tokenizer *t;
+
+        if (setrlimit(RLIMIT_DATA, &limit) != 0)
+            _exit(2);
+        _exit(st_tokenizer_open(&t, scratch_path("tokenizer.json")) == STRATA_OK ? 0 : 1);
+    }
+    assert_int_equal(child_wait(child), 0);
+#endif
+}
+
+TEST(test_all_parts_are_read)
 {
     static const char text[] = "pabp"; /* ab, the first of all its merges, then one of three letters, then one of four */
     struct st_encoding out = {0};
@@ -22,7 +56,6 @@ static void test_all_parts_are_read(void **state)
     struct st_encoder *e;
     uint32_t id = 0;
 
-    (void)state;
     large_tokenizer_put(scratch_path("tokenizer.json"), LETTERS);
     assert_ok(st_tokenizer_open(&t, scratch_path("tokenizer.json")));
     for (uint32_t length = 1; length <= LARGE_TOKENIZER_LENGTH; length++)
@@ -42,47 +75,4 @@ static void test_all_parts_are_read(void **state)
     st_tokenizer_close(t);
 }
 
-/* Private memory that this process may write, as the limit counts it. */
-static uint64_t data_bytes(void)
-{
-    unsigned long data;
-    FILE *file = fopen("/proc/self/statm", "r");
-
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%*u %*u %*u %*u %*u %lu", &data), 1);
-    fclose(file);
-    return (uint64_t)data * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static void test_opening_takes_little_memory(void **state)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
-    skip(); /* they take memory of their own */
-#else
-    pid_t child;
-
-    (void)state;
-    large_tokenizer_put(scratch_path("tokenizer.json"), LETTERS);
-    child = child_fork();
-    if (child == 0) {
-        const struct rlimit limit = {data_bytes() + DATA_MOST, RLIM_INFINITY};
-        struct st_tokenizer *t;
-
-        if (setrlimit(RLIMIT_DATA, &limit) != 0)
-            _exit(2);
-        _exit(st_tokenizer_open(&t, scratch_path("tokenizer.json")) == STRATA_OK ? 0 : 1);
-    }
-    assert_int_equal(child_wait(child), 0);
-#endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opening_takes_little_memory), /* first: memory that was used before would be used again */
-        cmocka_unit_test(test_all_parts_are_read),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

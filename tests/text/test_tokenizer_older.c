@@ -49,13 +49,12 @@ static void check_ids(const struct st_tokenizer *t, const char *text, bool speci
 /* --- vocab.json and merges.txt --- */
 
 /* The token is special without a file that lists it, and begins, ends and stands for what is unknown, but does not fill. */
-static void test_gpt2_has_one_special_token(void **state)
+TEST_SETUP(test_gpt2_has_one_special_token, NULL, drop_files)
 {
     const uint32_t ids[] = {2, 4, 2};
     struct st_decoded out = {0};
     struct st_tokenizer *t;
 
-    (void)state;
     scratch_put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"<\":3,\"<|endoftext|>\":4}");
     scratch_put("merges.txt", "#version: 0.2\na b");
     assert_ok(st_tokenizer_open(&t, scratch_dir));
@@ -82,7 +81,7 @@ static void test_gpt2_has_one_special_token(void **state)
     st_tokenizer_close(t);
 }
 
-static void test_what_older_files_may_not_say(void **state)
+TEST_SETUP(test_what_older_files_may_not_say, NULL, drop_files)
 {
     static const struct {
         const char *vocab, *merges, *config, *part;
@@ -106,7 +105,6 @@ static void test_what_older_files_may_not_say(void **state)
     };
     struct st_tokenizer *t;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         scratch_put("vocab.json", rows[i].vocab);
         scratch_put("merges.txt", rows[i].merges);
@@ -196,7 +194,7 @@ static void end_pieces(struct proto *p, unsigned trainer_field, uint64_t trainer
     write_file(scratch_path("tokenizer.model"), p->bytes, p->count);
 }
 
-static void test_what_begins_and_ends_a_text(void **state)
+TEST_SETUP(test_what_begins_and_ends_a_text, NULL, drop_files)
 {
     static const struct {
         const char *config;
@@ -212,7 +210,6 @@ static void test_what_begins_and_ends_a_text(void **state)
     struct st_tokenizer *t;
     struct proto p;
 
-    (void)state;
     begin_pieces(&p);
     put_piece(&p, "a", -1, NORMAL);
     put_number(&p, 6, 3); /* a field that is no message is passed over */
@@ -255,12 +252,11 @@ static void test_what_begins_and_ends_a_text(void **state)
 }
 
 /* Ids that the trainer's settings say, and those that are no piece. */
-static void test_roles_of_a_model(void **state)
+TEST_SETUP(test_roles_of_a_model, NULL, drop_files)
 {
     struct st_tokenizer *t;
     struct proto p;
 
-    (void)state;
     for (unsigned field = 40; field < 44; field++)
         for (uint64_t id = 0; id < 7; id++) {
             const enum st_token_role role =
@@ -276,7 +272,7 @@ static void test_roles_of_a_model(void **state)
         }
 }
 
-static void test_models_of_another_kind_are_refused(void **state)
+TEST_SETUP(test_models_of_another_kind_are_refused, NULL, drop_files)
 {
     static const struct {
         unsigned trainer_field, trainer, normalizer_field, normalizer;
@@ -291,7 +287,6 @@ static void test_models_of_another_kind_are_refused(void **state)
     struct st_tokenizer *t;
     struct proto p, part = {.count = 0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         begin_pieces(&p);
         put_piece(&p, "a", -1, NORMAL);
@@ -306,7 +301,7 @@ static void test_models_of_another_kind_are_refused(void **state)
                    "normalizer_spec.precompiled_charsmap must be empty");
 }
 
-static void test_pieces_that_are_none(void **state)
+TEST_SETUP(test_pieces_that_are_none, NULL, drop_files)
 {
     char large[513];
     const struct {
@@ -332,7 +327,6 @@ static void test_pieces_that_are_none(void **state)
     struct st_tokenizer *t;
     struct proto p;
 
-    (void)state;
     memset(large, 'l', sizeof(large));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         begin_pieces(&p);
@@ -415,9 +409,8 @@ static uint32_t join_pieces(const struct pieces *s, const char *text, uint32_t i
     }
 }
 
-static void test_the_best_score_joins_first(void **state)
+TEST_SETUP(test_the_best_score_joins_first, NULL, drop_files)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct st_tokenizer *t;
         struct pieces s;
@@ -444,17 +437,4 @@ static void test_the_best_score_joins_first(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_gpt2_has_one_special_token, drop_files),
-        cmocka_unit_test_teardown(test_what_older_files_may_not_say, drop_files),
-        cmocka_unit_test_teardown(test_what_begins_and_ends_a_text, drop_files),
-        cmocka_unit_test_teardown(test_roles_of_a_model, drop_files),
-        cmocka_unit_test_teardown(test_models_of_another_kind_are_refused, drop_files),
-        cmocka_unit_test_teardown(test_pieces_that_are_none, drop_files),
-        cmocka_unit_test_teardown(test_the_best_score_joins_first, drop_files),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -80,11 +80,10 @@ static void check_text(struct pair *p, const char *text, size_t bytes)
         st_encoding_free(&out[i]);
 }
 
-static void test_scanners_cut_as_their_patterns(void **state)
+TEST(test_scanners_cut_as_their_patterns)
 {
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         struct pair p;
 
@@ -102,9 +101,8 @@ static void test_scanners_cut_as_their_patterns(void **state)
 }
 
 /* Every character up to the ideographic space, beside letters, signs and spaces: among them all that are white space. */
-static void test_scanners_know_each_character(void **state)
+TEST(test_scanners_know_each_character)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         struct pair p;
 
@@ -121,14 +119,13 @@ static void test_scanners_know_each_character(void **state)
 }
 
 /* Outside a class \w is more than inside: the pieces of each pattern, their first bytes marked. */
-static void test_word_characters_are_the_references(void **state)
+TEST(test_word_characters_are_the_references)
 {
     static const struct {
         const char *pattern;
         size_t words;
     } rows[] = {{"\\\\w", 5}, {"[\\\\w]", 4}, {"\\\\W", 4}}; /* of "!", one half, "a", "a", "!" and one third */
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         static const char subject[] = "!\u00bdaa!\u2153";
         char *text = tokenizer_text(rows[i].pattern, false);
@@ -152,7 +149,7 @@ static void test_word_characters_are_the_references(void **state)
 }
 
 /* What the two libraries read differently is refused by its name, and its nearest neighbours are not. */
-static void test_patterns_of_another_meaning_are_refused(void **state)
+TEST(test_patterns_of_another_meaning_are_refused)
 {
     static const struct {
         const char *pattern, *why; /* why: NULL: taken */
@@ -195,7 +192,6 @@ static void test_patterns_of_another_meaning_are_refused(void **state)
         {"a++", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *text = tokenizer_text(rows[i].pattern, false);
         struct st_tokenizer *t = NULL;
@@ -212,14 +208,13 @@ static void test_patterns_of_another_meaning_are_refused(void **state)
 }
 
 /* A pattern that searches for ever ends with a sentence. */
-static void test_a_hostile_pattern_gives_up(void **state)
+TEST(test_a_hostile_pattern_gives_up)
 {
     char *text = tokenizer_text("(a+)+cx", false), subject[64];
     struct st_encoding out = {0};
     struct st_tokenizer *t;
     struct st_encoder *e;
 
-    (void)state;
     scratch_put("tokenizer.json", text);
     assert_ok(st_tokenizer_open(&t, scratch_dir));
     assert_ok(st_encoder_create(&e, t));
@@ -241,25 +236,12 @@ static void open_and_close(void *text)
 }
 
 /* The library that compiles patterns takes memory of its own. */
-static void test_tokenizers_that_are_closed_take_no_memory(void **state)
+TEST(test_tokenizers_that_are_closed_take_no_memory)
 {
     enum { TIMES = 16 };
     char text[] = "'s|\\\\p{L}+";
 
-    (void)state;
     assert_true(heap_growth(open_and_close, text, TIMES) < TIMES * 64);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scanners_know_each_character),
-        cmocka_unit_test(test_scanners_cut_as_their_patterns),
-        cmocka_unit_test(test_a_hostile_pattern_gives_up),
-        cmocka_unit_test(test_word_characters_are_the_references),
-        cmocka_unit_test(test_patterns_of_another_meaning_are_refused),
-        cmocka_unit_test(test_tokenizers_that_are_closed_take_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

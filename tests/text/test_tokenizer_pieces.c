@@ -57,7 +57,7 @@ static void open_split(struct st_tokenizer **t, struct st_encoder **e, const cha
 }
 
 /* Characters as long as the delimiter are none. */
-static void parts_cut_at_their_own_characters(void **state)
+TEST(parts_cut_at_their_own_characters)
 {
     static const struct {
         const char *part, *text, *pieces;
@@ -74,7 +74,6 @@ static void parts_cut_at_their_own_characters(void **state)
         {"{\"type\":\"Digits\",\"individual_digits\":false}", "a12b3", "|a|12|b|3"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_tokenizer *t;
         struct st_encoder *e;
@@ -188,9 +187,8 @@ static const struct {
 };
 
 /* Matches with nothing in them, and every way to keep what is matched or what is not. */
-static void test_pieces_are_the_references(void **state)
+TEST(test_pieces_are_the_references)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
         struct st_tokenizer *t;
         struct st_encoder *e;
@@ -224,13 +222,12 @@ static void check_nfc(struct st_encoder *e, const uint32_t *codes, uint32_t coun
 }
 
 /* Every syllable out of its two or three letters, and out of a syllable and its last letter; nothing joins a whole one. */
-static void test_hangul_is_composed(void **state)
+TEST(test_hangul_is_composed)
 {
     char *text = malloc(32768), *to = text;
     struct st_tokenizer *t;
     struct st_encoder *e;
 
-    (void)state;
     assert_non_null(text);
     to += sprintf(to, "{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"|\":0");
     put_bytes(&to);
@@ -257,7 +254,7 @@ static void test_hangul_is_composed(void **state)
 /* --- tokens that stand for a byte --- */
 
 /* As Rust's from_str_radix reads the two digits, a plus sign among them. */
-static void test_byte_tokens_are_the_references(void **state)
+TEST(test_byte_tokens_are_the_references)
 {
     static const struct {
         const char *token, *text;
@@ -265,7 +262,6 @@ static void test_byte_tokens_are_the_references(void **state)
                 {"<0x-1>", "<0x-1>"}, {"<0xG0>", "<0xG0>"}, {"<0x++>", "<0x++>"}, {"<0x4>", "<0x4>"},   {"<0x041>", "<0x041>"},
                 {"<0X41>", "<0X41>"}, {"<0x41", "<0x41"},   {"<0x+G>", "<0x+G>"}, {"<0x4+>", "<0x4+>"}, {"<0x 4>", "<0x 4>"}};
 
-    (void)state;
     for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const uint32_t ids[] = {0, 1, 0};
         struct st_decoded out = {0};
@@ -289,7 +285,7 @@ static void test_byte_tokens_are_the_references(void **state)
 
 /* Unknown characters side by side are one token where fuse_unk says so, a token each where it does not; what each stands for lies
  * where it lies in the text. */
-static void test_unknown_characters(void **state)
+TEST(test_unknown_characters)
 {
     static const char subject[] = "xa\u00e9\u65e5a!";
     static const struct {
@@ -298,7 +294,6 @@ static void test_unknown_characters(void **state)
     } rows[] = {{"false", 6, {1, 0, 1, 1, 0, 1}, {0, 1, 2, 4, 7, 8}, {1, 2, 4, 7, 8, 9}},
                 {"true", 5, {1, 0, 1, 0, 1}, {0, 1, 2, 7, 8}, {1, 2, 7, 8, 9}}};
 
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct st_encoding out = {0};
         struct st_tokenizer *t;
@@ -345,7 +340,7 @@ static void check_ids(const char *file, const char *text, const char *want)
 }
 
 /* Bytes of ByteLevel that the vocabulary lacks: as above, and left out where no token is the unknown one. */
-static void test_unknown_bytes(void **state)
+TEST(test_unknown_bytes)
 {
     static const char file[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"?\":1,\"\\u0120\":2,\"a?\":3,\"\\u0120a\":4},"
                                "\"merges\":[\"a ?\",\"\\u0120 a\"]%s},"
@@ -358,7 +353,6 @@ static void test_unknown_bytes(void **state)
                 {",\"unk_token\":\"?\",\"ignore_merges\":true", "3 1 1 2 3 2"}};
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), file, rows[i].keys);
         check_ids(text, "axyz a! ", rows[i].ids);
@@ -366,7 +360,7 @@ static void test_unknown_bytes(void **state)
 }
 
 /* A piece that is a token is that token, whatever its merges; a part of a piece is not. */
-static void test_whole_tokens_are_whole_pieces(void **state)
+TEST(test_whole_tokens_are_whole_pieces)
 {
     static const char file[] = "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a\":1,"
                                "\"b\":2,\"c\":3,\"abc\":4,\"ab\":5},"
@@ -374,7 +368,6 @@ static void test_whole_tokens_are_whole_pieces(void **state)
                                "\"},\"behavior\":\"Removed\",\"invert\":false}}";
     char text[512];
 
-    (void)state;
     snprintf(text, sizeof(text), file, "true");
     check_ids(text, "abc cabc abc ab abca", "4 3 5 3 4 5 5 3 1");
     snprintf(text, sizeof(text), file, "false");
@@ -382,7 +375,7 @@ static void test_whole_tokens_are_whole_pieces(void **state)
 }
 
 /* What stands behind an added token that is found in the normalized text, where two parts of the pre-tokenizer write texts. */
-static void test_a_normalized_text_outlives_its_first_part(void **state)
+TEST(test_a_normalized_text_outlives_its_first_part)
 {
     static const char file[] =
         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"_\":3,\"\\u0120\":4,\"d\":5},\"merges\":[]},"
@@ -392,19 +385,17 @@ static void test_a_normalized_text_outlives_its_first_part(void **state)
         "\"prepend_scheme\":\"always\",\"split\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]}"
         "}";
 
-    (void)state;
     check_ids(file, "xabc<bab<bx", "4 3 5 0 1 2 6 4 3 1 0 1 6 4 3 1 5");
 }
 
 /* "first" is what the reference takes for the first: a text that begins with the replacement of several characters has none. */
-static void test_the_first_piece_of_a_replaced_text(void **state)
+TEST(test_the_first_piece_of_a_replaced_text)
 {
     static const char file[] =
         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"_\":2,\"x\":3,\"y\":4},\"merges\":[]},"
         "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"b+\"},\"content\":\"xy\"},"
         "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":false}}";
 
-    (void)state;
     check_ids(file, "aa", "2 0 0");
     check_ids(file, "ba", "2 3 4 0");
     check_ids(file, "bba", "3 4 0");
@@ -412,19 +403,18 @@ static void test_the_first_piece_of_a_replaced_text(void **state)
 }
 
 /* Patterns that are written out by hand replace as others do. */
-static void test_known_patterns_replace(void **state)
+TEST(test_known_patterns_replace)
 {
     static const char file[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"_\":2},\"merges\":[]},\"normalizer\":{"
                                "\"type\":\"Replace\",\"pattern\":{\"Regex\":"
                                "\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
                                "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"content\":\"_\"}}";
 
-    (void)state;
     check_ids(file, "ab ba1", "2 2 2");
 }
 
 /* Steps that look at whole tokens, behind one that hands on a token in parts. */
-static void test_decoders_see_whole_tokens(void **state)
+TEST(test_decoders_see_whole_tokens)
 {
     static const char strip[] = "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}",
                       bytes[] = "{\"type\":\"ByteFallback\"}",
@@ -447,7 +437,6 @@ static void test_decoders_see_whole_tokens(void **state)
                  "a"}};
     static const uint32_t ids[] = {0, 1, 2, 3, 4};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_decoded out = {0};
         struct st_tokenizer *t;
@@ -471,14 +460,13 @@ static void test_decoders_see_whole_tokens(void **state)
 }
 
 /* The first token of each text, not of the first text alone, loses what stands for the space before it. */
-static void test_each_text_has_a_first_token(void **state)
+TEST(test_each_text_has_a_first_token)
 {
     static const uint32_t ids[] = {0, 0};
     struct st_decoded out = {0};
     struct st_tokenizer *t;
     struct st_decoder *d;
 
-    (void)state;
     scratch_put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"_b\":0},\"merges\":[]},"
                                   "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}}");
     assert_ok(st_tokenizer_open(&t, scratch_dir));
@@ -496,22 +484,4 @@ static void test_each_text_has_a_first_token(void **state)
     st_tokenizer_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cut_at_their_own_characters),
-        cmocka_unit_test(test_pieces_are_the_references),
-        cmocka_unit_test(test_hangul_is_composed),
-        cmocka_unit_test(test_byte_tokens_are_the_references),
-        cmocka_unit_test(test_unknown_characters),
-        cmocka_unit_test(test_unknown_bytes),
-        cmocka_unit_test(test_whole_tokens_are_whole_pieces),
-        cmocka_unit_test(test_a_normalized_text_outlives_its_first_part),
-        cmocka_unit_test(test_known_patterns_replace),
-        cmocka_unit_test(test_the_first_piece_of_a_replaced_text),
-        cmocka_unit_test(test_decoders_see_whole_tokens),
-        cmocka_unit_test(test_each_text_has_a_first_token),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

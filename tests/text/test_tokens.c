@@ -47,13 +47,12 @@ static void change_word(const char *path, uint32_t i, uint32_t value)
     free(text);
 }
 
-static void test_windows_in_order_cross_no_file(void **state)
+TEST(test_windows_in_order_cross_no_file)
 {
     const char *paths[2];
     int32_t tokens[8], targets[8];
     struct st_token_set *set;
 
-    (void)state;
     scratch_open();
     paths[0] = scratch_path("a.bin");
     paths[1] = scratch_path("b.bin");
@@ -90,7 +89,7 @@ static struct st_token_identity identity_of(const char *path)
 }
 
 /* A vocabulary of less than half the model's is another tokenizer's: said, and read all the same. */
-static void test_a_small_vocabulary_is_noted(void **state)
+TEST(test_a_small_vocabulary_is_noted)
 {
     static const struct {
         uint32_t file, model;
@@ -98,7 +97,6 @@ static void test_a_small_vocabulary_is_noted(void **state)
     } rows[] = {{50, 100, false}, {49, 100, true}, {99, 100, false}, {100, 100, false}, {0, 100, false}};
     const char *path;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -118,14 +116,13 @@ static void test_a_small_vocabulary_is_noted(void **state)
 }
 
 /* A copy is the same data; another token, its first or its last, another count or another header is not. */
-static void test_identity_is_of_the_contents(void **state)
+TEST(test_identity_is_of_the_contents)
 {
     struct st_token_identity a, b;
     const char *one, *two;
     size_t bytes;
     char *text;
 
-    (void)state;
     scratch_open();
     one = scratch_path("a.bin");
     two = scratch_path("b.bin");
@@ -156,13 +153,12 @@ static void test_identity_is_of_the_contents(void **state)
     scratch_close();
 }
 
-static void test_window_of_one_token(void **state)
+TEST(test_window_of_one_token)
 {
     const char *path;
     int32_t token, target;
     struct st_token_set *set;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
@@ -179,14 +175,13 @@ static void test_window_of_one_token(void **state)
 }
 
 /* Every epoch visits every window once; epochs and seeds differ; the same position is the same window. */
-static void test_shuffle_is_a_permutation_per_epoch(void **state)
+TEST(test_shuffle_is_a_permutation_per_epoch)
 {
     enum { WINDOWS = 50 };
     const char *path;
     int32_t tokens[4], targets[4], first_order[WINDOWS], differs = 0, seed_differs = 0;
     struct st_token_set *set;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     write_tokens(path, 2, 4 * WINDOWS + 1, 60000, 0);
@@ -211,7 +206,7 @@ static void test_shuffle_is_a_permutation_per_epoch(void **state)
     scratch_close();
 }
 
-static void test_bad_files_are_refused(void **state)
+TEST(test_bad_files_are_refused)
 {
     struct st_token_file *f = NULL;
     struct st_token_set *set = NULL;
@@ -219,7 +214,6 @@ static void test_bad_files_are_refused(void **state)
     char *text;
     size_t bytes;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     assert_refused(st_token_file_open(&f, path, 10), STRATA_E_INPUT, "a.bin: No such file");
@@ -265,7 +259,7 @@ static void test_bad_files_are_refused(void **state)
 }
 
 /* A vocabulary beyond the model's or below the tokens, and source bytes that no text could have. */
-static void test_headers_that_contradict_are_refused(void **state)
+TEST(test_headers_that_contradict_are_refused)
 {
     static const struct {
         uint32_t low, high;
@@ -282,7 +276,6 @@ static void test_headers_that_contradict_are_refused(void **state)
     struct st_token_file *f = NULL;
     const char *path;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
@@ -310,14 +303,13 @@ static void test_headers_that_contradict_are_refused(void **state)
     scratch_close();
 }
 
-static void test_a_file_that_changes_is_noticed(void **state)
+TEST(test_a_file_that_changes_is_noticed)
 {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     int32_t tokens[8], targets[8];
     struct st_token_set *set;
     const char *path;
 
-    (void)state;
     scratch_open();
     path = scratch_path("a.bin");
     write_tokens(path, 2, 100, 50, 0);
@@ -337,9 +329,8 @@ static void test_a_file_that_changes_is_noticed(void **state)
 }
 
 /* Every token of a window is looked at again, the last target, which is no input, too. */
-static void test_each_token_of_a_window_is_checked(void **state)
+TEST(test_each_token_of_a_window_is_checked)
 {
-    (void)state;
     for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2)
         for (uint32_t at = 0; at <= 8; at++) {
             const int32_t wrong = 50;
@@ -394,7 +385,7 @@ static void check_tokens(const char *path, const char *want, size_t count)
     free(file);
 }
 
-static void test_bytes_become_tokens(void **state)
+TEST(test_bytes_become_tokens)
 {
     enum { FIRST = 20000, BYTES = 21 * 16384 + 5 };
     struct st_tokens_report report;
@@ -402,7 +393,6 @@ static void test_bytes_become_tokens(void **state)
     char *text = make_text(BYTES), *train = malloc(BYTES), *aside = malloc(BYTES);
     size_t train_bytes = 0, aside_bytes = 0;
 
-    (void)state;
     scratch_open();
     texts[0] = scratch_path("1.txt");
     texts[1] = scratch_path("2.txt");
@@ -441,7 +431,7 @@ static void test_bytes_become_tokens(void **state)
     free(aside);
 }
 
-static void test_heldout_names(void **state)
+TEST(test_heldout_names)
 {
     static const char *const rows[][2] = {
         {"kjv.bin", "kjv.heldout.bin"}, {"kjv", "kjv.heldout"}, {".kjv", ".kjv.heldout"}, {"a.b.bin", "a.b.heldout.bin"}};
@@ -449,7 +439,6 @@ static void test_heldout_names(void **state)
     char *text = make_text(40000);
     const char *source;
 
-    (void)state;
     scratch_open();
     source = scratch_path("text");
     write_file(source, text, 40000);
@@ -462,13 +451,12 @@ static void test_heldout_names(void **state)
     free(text);
 }
 
-static void test_bad_texts_are_refused(void **state)
+TEST(test_bad_texts_are_refused)
 {
     struct st_tokens_report report;
     const char *source, *out;
     char *text = make_text(100000);
 
-    (void)state;
     scratch_open();
     source = scratch_path("text");
     out = scratch_path("out.bin");
@@ -487,14 +475,13 @@ static void test_bad_texts_are_refused(void **state)
 }
 
 /* A text that ends before its size, and one on standard input that somebody writes to. */
-static void test_texts_that_change_are_refused(void **state)
+TEST(test_texts_that_change_are_refused)
 {
     char *text = make_text(40000);
     const int saved = dup(STDIN_FILENO);
     const char *source;
     int fd;
 
-    (void)state;
     scratch_open();
     source = scratch_path("text");
     write_file(source, text, 40000);
@@ -527,12 +514,11 @@ static int64_t scratch_bytes(const char *name)
 }
 
 /* What was there before stays whole: neither file is replaced where one of the two cannot be written. */
-static void test_a_full_disk_replaces_neither_file(void **state)
+TEST(test_a_full_disk_replaces_neither_file)
 {
     char *text = make_text(50000);
     const char *source;
 
-    (void)state;
     for (uint32_t nth = 0; nth < 2; nth++) {
         scratch_open();
         source = scratch_path("text");
@@ -552,12 +538,11 @@ static void test_a_full_disk_replaces_neither_file(void **state)
 }
 
 /* One that has its name already gives it back. */
-static void test_a_second_name_that_cannot_be_had_leaves_neither_file(void **state)
+TEST(test_a_second_name_that_cannot_be_had_leaves_neither_file)
 {
     char *text = make_text(50000);
     const char *source;
 
-    (void)state;
     scratch_open();
     source = scratch_path("text");
     write_file(source, text, 50000);
@@ -569,12 +554,11 @@ static void test_a_second_name_that_cannot_be_had_leaves_neither_file(void **sta
     free(text);
 }
 
-static void test_every_single_failure_is_clean(void **state)
+TEST(test_every_single_failure_is_clean)
 {
     struct fault_walk walk = {.result = -EIO};
     char *text = make_text(50000);
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         int32_t tokens[16], targets[16];
         const char *source, *out;
@@ -596,28 +580,4 @@ static void test_every_single_failure_is_clean(void **state)
     }
     assert_true(walk.failed > 10);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows_in_order_cross_no_file),
-        cmocka_unit_test(test_a_small_vocabulary_is_noted),
-        cmocka_unit_test(test_identity_is_of_the_contents),
-        cmocka_unit_test(test_window_of_one_token),
-        cmocka_unit_test(test_shuffle_is_a_permutation_per_epoch),
-        cmocka_unit_test(test_bad_files_are_refused),
-        cmocka_unit_test(test_headers_that_contradict_are_refused),
-        cmocka_unit_test(test_a_file_that_changes_is_noticed),
-        cmocka_unit_test(test_each_token_of_a_window_is_checked),
-        cmocka_unit_test(test_bytes_become_tokens),
-        cmocka_unit_test(test_heldout_names),
-        cmocka_unit_test(test_bad_texts_are_refused),
-        cmocka_unit_test(test_texts_that_change_are_refused),
-        cmocka_unit_test(test_a_second_name_that_cannot_be_had_leaves_neither_file),
-        cmocka_unit_test(test_a_full_disk_replaces_neither_file),
-        cmocka_unit_test(test_every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

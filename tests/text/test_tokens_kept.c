@@ -75,12 +75,11 @@ static bool is_there(const struct st_tokenize_opts *opts)
     return there;
 }
 
-static void what_is_kept_is_found_again(void **state)
+TEST(what_is_kept_is_found_again)
 {
     struct st_tokenize_opts opts;
     const struct timespec long_ago[2] = {{1, 0}, {1, 0}};
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(2);
@@ -103,7 +102,7 @@ static void what_is_kept_is_found_again(void **state)
 }
 
 /* Each of these gives other tokens, or could. */
-static void anything_that_decides_is_part_of_the_key(void **state)
+TEST(anything_that_decides_is_part_of_the_key)
 {
     static const struct {
         const char *file, *text; /* written; NULL: removed */
@@ -124,7 +123,6 @@ static void anything_that_decides_is_part_of_the_key(void **state)
     char *tokenizer;
     size_t bytes;
 
-    (void)state;
     scratch_open();
     put_all();
     assert_int_equal(mkdir(scratch_path("model/additional_chat_templates"), 0700), 0);
@@ -177,14 +175,13 @@ static void anything_that_decides_is_part_of_the_key(void **state)
 }
 
 /* Options that give other tokens have other names, each of them and together; those that do not have the same. */
-static void each_option_is_part_of_the_key(void **state)
+TEST(each_option_is_part_of_the_key)
 {
     static const enum st_token_layout rows = ST_LAYOUT_ROWS, packed = ST_LAYOUT_PACKED, joined = ST_LAYOUT_CONCATENATED;
     struct st_tokenize_opts all[20];
     char names[20][256];
     uint32_t count = 0;
 
-    (void)state;
     scratch_open();
     put_all();
     all[count++] = opts_of(2);
@@ -260,12 +257,11 @@ static const char *next_name(const char *at, char name[64])
     "{\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": \"user\", \"assistant_tag\": \"assistant\"}}"
 
 /* The file of a data set counts, as its name and its description do. */
-static void a_data_set_that_changes_is_read_again(void **state)
+TEST(a_data_set_that_changes_is_read_again)
 {
     static const char *const names[] = {"first"}, *const other[] = {"second"};
     struct st_tokenize_opts opts;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(0);
@@ -289,14 +285,13 @@ static void a_data_set_that_changes_is_read_again(void **state)
 }
 
 /* What the tokenizer and the templates may read is what the key counts: a file that is new to them must be named in both. */
-static void all_files_that_are_read_are_counted(void **state)
+TEST(all_files_that_are_read_are_counted)
 {
     static const char *const dirs[] = {"text/tokenizer", "text/data/dialog"};
     static const char own[] = "\"tokenizer.json\" \"tokenizer.model\" \"vocab.json\""; /* st_tokenizer_path() names it */
     char *counted = read_file("text/data/rows/tokens_kept.c", NULL);
     uint32_t names = 0;
 
-    (void)state;
     for (size_t d = 0; d < sizeof(dirs) / sizeof(dirs[0]); d++) {
         DIR *dir = opendir(dirs[d]);
         const struct dirent *entry;
@@ -323,11 +318,10 @@ static void all_files_that_are_read_are_counted(void **state)
 }
 
 /* The date counts where the template asks for it, and nowhere else. */
-static void the_date_counts_where_it_is_asked_for(void **state)
+TEST(the_date_counts_where_it_is_asked_for)
 {
     struct st_tokenize_opts opts;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(1);
@@ -348,7 +342,7 @@ static void the_date_counts_where_it_is_asked_for(void **state)
 }
 
 /* Every byte of both files. */
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
     static const char *const ends[] = {"", ".meta"};
     struct st_tokenize_opts opts;
@@ -356,7 +350,6 @@ static void damage_is_found(void **state)
     char path[ST_PATH_MAX];
     bool there;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(1);
@@ -389,14 +382,13 @@ static void damage_is_found(void **state)
 }
 
 /* One of the two files, as a power cut may leave them; another run's under this name; and a name that is taken. */
-static void other_files_are_no_tokens(void **state)
+TEST(other_files_are_no_tokens)
 {
     struct st_tokenize_opts opts, other;
     char mine[ST_PATH_MAX + 8], theirs[ST_PATH_MAX], meta[ST_PATH_MAX + 8];
     struct st_new_file held;
     struct st_kept *k;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(1);
@@ -433,7 +425,7 @@ static void other_files_are_no_tokens(void **state)
 }
 
 /* What was read is not what the key says. */
-static void texts_that_change_meanwhile_are_refused(void **state)
+TEST(texts_that_change_meanwhile_are_refused)
 {
     static const struct {
         const char *file, *text;
@@ -443,7 +435,6 @@ static void texts_that_change_meanwhile_are_refused(void **state)
         {"template", "{{ strftime_now('%y') }}{% for m in messages %}{{ m.content }};{% endfor %}"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         struct st_tokenize_opts opts, now;
         struct st_tokenize_report report;
@@ -467,12 +458,11 @@ static void texts_that_change_meanwhile_are_refused(void **state)
     }
 }
 
-static void what_is_read_once_is_not_kept(void **state)
+TEST(what_is_read_once_is_not_kept)
 {
     struct st_tokenize_opts opts;
     struct st_kept *k;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(2);
@@ -487,14 +477,13 @@ static void what_is_read_once_is_not_kept(void **state)
 }
 
 /* By bytes: what tokenizers and templates do about failures is tested where they are. */
-static void every_failure_leaves_both_files_or_none(void **state)
+TEST(every_failure_leaves_both_files_or_none)
 {
     struct fault_walk walk = {.result = -EIO};
     struct st_tokenize_opts opts;
     char path[ST_PATH_MAX], meta[ST_PATH_MAX + 8];
     struct st_kept *k;
 
-    (void)state;
     scratch_open();
     put_all();
     opts = opts_of(1);
@@ -523,23 +512,4 @@ static void every_failure_leaves_both_files_or_none(void **state)
     }
     assert_true(walk.failed > 40);
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_kept_is_found_again),
-        cmocka_unit_test(each_option_is_part_of_the_key),
-        cmocka_unit_test(anything_that_decides_is_part_of_the_key),
-        cmocka_unit_test(a_data_set_that_changes_is_read_again),
-        cmocka_unit_test(all_files_that_are_read_are_counted),
-        cmocka_unit_test(the_date_counts_where_it_is_asked_for),
-        cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(other_files_are_no_tokens),
-        cmocka_unit_test(texts_that_change_meanwhile_are_refused),
-        cmocka_unit_test(what_is_read_once_is_not_kept),
-        cmocka_unit_test(every_failure_leaves_both_files_or_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
