@@ -1,12 +1,9 @@
 /* tests/model/layout_gaps.c - see layout_gaps.h. */
 #include "layout_gaps.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GAP_BYTE 0xb7
 

@@ -2,18 +2,13 @@
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "core/base/error.h"
 #include "model/model.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include <string.h>
 
 #define GOLDEN_DIR "tests/golden/gpt2_tiny"

@@ -35,7 +35,7 @@ static strata_status resolve(const char *text, bool tied, struct st_adapter_modu
     return st;
 }
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
     static const struct {
         const char *text, *says;
@@ -108,7 +108,6 @@ static void test_what_is_refused(void **state)
     };
     struct st_adapter_module modules[MODULES];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(resolve(rows[i].text, false, modules), STRATA_E_CONFIG);
         if (strstr(strata_last_error(), rows[i].says) == NULL)
@@ -130,7 +129,7 @@ static char *repeated(const char *key, const char *value, uint32_t count, bool o
 }
 
 /* The most that a list may hold is taken; one more is not. */
-static void test_lists_are_limited(void **state)
+TEST(test_lists_are_limited)
 {
     static const struct {
         const char *key, *value;
@@ -143,7 +142,6 @@ static void test_lists_are_limited(void **state)
         {"layers_to_transform", "1", false, "\"layers_to_transform\" holds more than 4096 numbers"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (uint32_t count = 4096; count < 4098; count++) {
             char *text = repeated(rows[i].key, rows[i].value, count, rows[i].object);
@@ -159,12 +157,11 @@ static void test_lists_are_limited(void **state)
         }
 }
 
-static void test_patterns_are_limited(void **state)
+TEST(test_patterns_are_limited)
 {
     char text[9000];
     struct st_adapter_module modules[MODULES];
 
-    (void)state;
     for (uint32_t bytes = 4096; bytes < 4098; bytes++) {
         char *to = text + sprintf(text, "{\"target_modules\":\".*q_proj|");
 
@@ -179,7 +176,7 @@ static void test_patterns_are_limited(void **state)
 }
 
 /* layers_pattern: whatever groups it has itself, the number is the block's. */
-static void test_layers_patterns_may_have_groups(void **state)
+TEST(test_layers_patterns_may_have_groups)
 {
     static const char *const patterns[] = {"\"layers\"",         "[\"h\",\"layers\"]",    "\"(layers)\"",
                                            "\"((h)|(layers))\"", "\"(h|(lay)(er(s)?))\"", "\"(model\\\\.)?layers\"",
@@ -187,7 +184,6 @@ static void test_layers_patterns_may_have_groups(void **state)
     struct st_adapter_module modules[MODULES];
     char text[256];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
         for (uint32_t block = 0; block < 2; block++) {
             snprintf(text, sizeof(text), "{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[%u],\"layers_pattern\":%s}",
@@ -200,13 +196,12 @@ static void test_layers_patterns_may_have_groups(void **state)
 }
 
 /* Letters whose escapes Python does not know, or means otherwise than PCRE2. */
-static void test_escapes_of_one_language_are_refused(void **state)
+TEST(test_escapes_of_one_language_are_refused)
 {
     static const char letters[] = "CEGHKLNPQRUVXghkopuv", both[] = "ABDSWbdsw";
     struct st_adapter_module modules[MODULES];
     char text[64];
 
-    (void)state;
     for (size_t i = 0; letters[i] != '\0'; i++) {
         snprintf(text, sizeof(text), "{\"target_modules\":\".*\\\\%cq_proj\"}", letters[i]);
         assert_int_equal(resolve(text, false, modules), STRATA_E_CONFIG);
@@ -220,7 +215,7 @@ static void test_escapes_of_one_language_are_refused(void **state)
 }
 
 /* A name in modules_to_save is the end of a module's, and stands for all that is inside the module. */
-static void test_what_is_saved_whole(void **state)
+TEST(test_what_is_saved_whole)
 {
     static const struct {
         const char *name;
@@ -229,7 +224,6 @@ static void test_what_is_saved_whole(void **state)
     struct st_adapter_module modules[MODULES];
     char text[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "{\"modules_to_save\":[\"%s\"]}", rows[i].name);
         assert_ok(resolve(text, false, modules));
@@ -242,11 +236,10 @@ static void test_what_is_saved_whole(void **state)
     }
 }
 
-static void test_tied_table_is_not_saved(void **state)
+TEST(test_tied_table_is_not_saved)
 {
     struct st_adapter_module modules[MODULES];
 
-    (void)state;
     assert_ok(resolve("{\"modules_to_save\":[\"embed_tokens\",\"lm_head\"]}", false, modules));
     assert_true(modules[0].saved && modules[MODULES - 1].saved);
     assert_int_equal(resolve("{\"modules_to_save\":[\"lm_head\"]}", true, modules), STRATA_E_CONFIG);
@@ -256,11 +249,10 @@ static void test_tied_table_is_not_saved(void **state)
 }
 
 /* What PEFT writes although it is off, known or from another version, says nothing. */
-static void test_what_is_off_is_not_there(void **state)
+TEST(test_what_is_off_is_not_there)
 {
     struct st_adapter_module modules[MODULES];
 
-    (void)state;
     assert_ok(resolve("{\"use_dora\":false,\"megatron_config\":null,\"a_new_variant\":null,\"another\":false,\"more\":{},"
                       "\"peft_type\":\"LORA\",\"task_type\":null,\"target_modules\":null,\"r\":null,\"loftq_config\":{\"a\":1},"
                       "\"fan_in_fan_out\":true,\"megatron_core\":\"megatron.core\",\"lora_dropout\":0.05}",
@@ -270,12 +262,11 @@ static void test_what_is_off_is_not_there(void **state)
     assert_int_equal(modules[3].r, 0);
 }
 
-static void test_spec_says_how_it_begins(void **state)
+TEST(test_spec_says_how_it_begins)
 {
     static const char text[] = "{\"init_lora_weights\":\"gaussian\",\"lora_dropout\":0.25,\"r\":4}";
     struct st_adapter_spec *spec;
 
-    (void)state;
     assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
     assert_int_equal(st_adapter_spec_init(spec), ST_ADAPTER_INIT_GAUSSIAN);
     assert_true(st_adapter_spec_dropout(spec) == 0.25);
@@ -299,28 +290,9 @@ static void resolve_all(void *ctx)
 }
 
 /* The library that compiles patterns takes memory of its own. */
-static void test_specs_that_are_destroyed_take_no_memory(void **state)
+TEST(test_specs_that_are_destroyed_take_no_memory)
 {
     enum { TIMES = 64 };
 
-    (void)state;
     assert_true(heap_growth(resolve_all, NULL, TIMES) < TIMES * 64);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_lists_are_limited),
-        cmocka_unit_test(test_patterns_are_limited),
-        cmocka_unit_test(test_layers_patterns_may_have_groups),
-        cmocka_unit_test(test_escapes_of_one_language_are_refused),
-        cmocka_unit_test(test_what_is_saved_whole),
-        cmocka_unit_test(test_tied_table_is_not_saved),
-        cmocka_unit_test(test_what_is_off_is_not_there),
-        cmocka_unit_test(test_spec_says_how_it_begins),
-        cmocka_unit_test(test_specs_that_are_destroyed_take_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

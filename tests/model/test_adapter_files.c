@@ -26,14 +26,13 @@ static void refuse(struct st_model *m, const char *dir, strata_status want, cons
         fail_msg("%s\nis not in: %s", says, strata_last_error());
 }
 
-static void test_what_does_not_fit_is_named(void **state)
+TEST_SETUP(test_what_does_not_fit_is_named, scratch_begin, scratch_end)
 {
     static const char name[] = "qwen2_layers", first[] = "layers.0.self_attn.q_proj.lora_A";
     char path[256];
     struct opened all;
     struct st_model *m = open_model(join_path(path, FAMILIES, name, ""));
 
-    (void)state;
     refuse(m, copy_adapter(name, NULL, first, "layers.9.self_attn.q_proj.lora_A"), STRATA_E_INPUT,
            "layers.9.self_attn.q_proj.lora_A.weight has no place in an adapter as its adapter_config.json describes it");
     refuse(m, copy_adapter(name, "{\"r\":4,\"target_modules\":[\"q_proj\",\"v_proj\",\"k_proj\"]}", NULL, NULL), STRATA_E_INPUT,
@@ -127,7 +126,7 @@ static void expect_same_values(struct st_hf_adapter *a, struct st_hf_adapter *b)
 }
 
 /* As PEFT has them in memory, whatever the adapter is called, and of older transformers. */
-static void test_names_of_others_are_read(void **state)
+TEST_SETUP(test_names_of_others_are_read, scratch_begin, scratch_end)
 {
     static const char *const names[][2] = {{".weight", ".default.weight"},
                                            {"lora_B.weight", "lora_B.mine.weight"},
@@ -137,7 +136,6 @@ static void test_names_of_others_are_read(void **state)
     struct st_model *m = open_model(WRAPPED);
     struct st_hf_adapter *a, *b;
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, WRAPPED "/adapter"));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         assert_ok(st_hf_adapter_open(&b, m, put_renamed(names[i][0], names[i][1], NULL)));
@@ -156,7 +154,7 @@ static void test_names_of_others_are_read(void **state)
 }
 
 /* What ZeRO-3 saves of a parameter that lies on other ranks. */
-static void test_stand_ins_of_zero_3_are_named(void **state)
+TEST_SETUP(test_stand_ins_of_zero_3_are_named, scratch_begin, scratch_end)
 {
     static const char name[] = "qwen2_layers";
     static const uint64_t none[] = {0};
@@ -167,7 +165,6 @@ static void test_stand_ins_of_zero_3_are_named(void **state)
     unsigned char *header;
     uint64_t bytes;
 
-    (void)state;
     (void)copy_adapter(name, NULL, NULL, NULL);
     open_tensors(&was, join_path(path, ADAPTERS, name, ST_ADAPTER_WEIGHTS_NAME));
     assert_ok(st_safetensors_writer_begin(&w, STRATA_F32));
@@ -207,7 +204,7 @@ static void put_halves(const char *name, strata_dtype dtype, uint16_t half)
     close_tensors(&was);
 }
 
-static void test_16_bits_are_read(void **state)
+TEST_SETUP(test_16_bits_are_read, scratch_begin, scratch_end)
 {
     static const struct {
         strata_dtype dtype;
@@ -217,7 +214,6 @@ static void test_16_bits_are_read(void **state)
     char path[256];
     struct st_model *m = open_model(join_path(path, FAMILIES, name, ""));
 
-    (void)state;
     (void)copy_adapter(name, NULL, NULL, NULL);
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
         const struct st_hf_adapted *tensors;
@@ -263,14 +259,13 @@ static void assert_all_synced_before_names(const char *const *files, uint32_t co
     }
 }
 
-static void test_all_is_on_the_disk_before_the_first_name(void **state)
+TEST_SETUP(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end)
 {
     static const char *const adapter[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
     static const char *const model[] = {"config.json", "model.safetensors"};
     struct st_model *m = open_model(FAMILIES "/qwen2_layers");
     struct st_hf_adapter *a;
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
     file_order_begin();
     write_copy(m, a, scratch_path("adapter"));
@@ -285,7 +280,7 @@ static void test_all_is_on_the_disk_before_the_first_name(void **state)
 /* --- of which model --- */
 
 /* A notice says it where the names of the base and of the model have nothing in common; DIR is a scratch directory. */
-static void test_another_base_is_noted(void **state)
+TEST_SETUP(test_another_base_is_noted, scratch_begin, scratch_end)
 {
     static const struct {
         const char *base, *model;
@@ -304,7 +299,6 @@ static void test_another_base_is_noted(void **state)
     char path[256], *weights;
     size_t bytes;
 
-    (void)state;
     weights = read_file(ADAPTERS "/qwen2_layers/" ST_ADAPTER_WEIGHTS_NAME, &bytes);
     scratch_put("adapter/" ST_ADAPTER_CONFIG_NAME, "{}");
     write_file(join_path(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), weights, bytes);
@@ -355,11 +349,10 @@ static void write_copy(struct st_model *m, struct st_hf_adapter *a, const char *
 }
 
 /* What was read is written with the same tensors, and keys that PEFT reads. */
-static void test_what_is_written_reads_back(void **state)
+TEST_SETUP(test_what_is_written_reads_back, scratch_begin, scratch_end)
 {
     char path[256], out[256];
 
-    (void)state;
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
         struct st_model *m = open_model(join_path(path, FAMILIES, families[i], ""));
         struct st_hf_adapter *a, *again;
@@ -404,7 +397,7 @@ static float page_value(uint32_t page, uint64_t elem)
 
 /* Pages of a run, in the format of their groups (adapters', fp32, and that of the run), cut anywhere: what is trained is written
  * in fp32, each element at its place. */
-static void test_pages_are_written_in_each_format(void **state)
+TEST_SETUP(test_pages_are_written_in_each_format, scratch_begin, scratch_end)
 {
     static const char dir[] = FAMILIES "/qwen2_layers", text[] = "{\"r\":3,\"target_modules\":\"all-linear\","
                                                                  "\"modules_to_save\":[\"norm\"]}";
@@ -413,7 +406,6 @@ static void test_pages_are_written_in_each_format(void **state)
     struct st_model *plain = open_model(dir);
     struct st_adapter_spec *spec;
 
-    (void)state;
     assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
     for (uint32_t d = 0; d < 3; d++) {
         const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = dtypes[d], .adapter = spec};
@@ -473,7 +465,7 @@ static void test_pages_are_written_in_each_format(void **state)
 }
 
 /* Values that are no numbers, anywhere in a page of any format, end what would be written. */
-static void test_a_diverged_run_writes_no_adapter(void **state)
+TEST_SETUP(test_a_diverged_run_writes_no_adapter, scratch_begin, scratch_end)
 {
     static const char dir[] = FAMILIES "/qwen2_layers", text[] = "{\"r\":3,\"target_modules\":\"all-linear\"}";
     static const uint32_t bad[] = {0x7fc00000u, 0x7f800000u, 0xff800000u};
@@ -484,7 +476,6 @@ static void test_a_diverged_run_writes_no_adapter(void **state)
     struct st_adapter_spec *spec;
     struct st_model *m;
 
-    (void)state;
     assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
     assert_ok(st_model_config_read(&config, dir));
     adapted.adapter = output.spec = spec;
@@ -538,14 +529,13 @@ static void check_nulls_are_replaced(struct st_model *m)
 }
 
 /* Of an object that says nothing PEFT gets everything that it would not know otherwise. */
-static void test_settings_are_whole(void **state)
+TEST_SETUP(test_settings_are_whole, scratch_begin, scratch_end)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_adapter_spec *spec;
     struct st_hf_adapter_output output = {.model = m, .base = "nano", .dir = scratch_path("written")};
     struct st_hf_adapter_writer *w;
 
-    (void)state;
     assert_ok(st_adapter_spec_parse(&spec, "{\"r\":2}", 7, "here"));
     output.spec = spec;
     assert_ok(st_hf_adapter_writer_open(&w, &output));
@@ -563,7 +553,7 @@ static void test_settings_are_whole(void **state)
 }
 
 /* While one of them is written, whichever it is, no other one is begun there, though no file has its name yet. */
-static void test_a_directory_has_one_writer(void **state)
+TEST_SETUP(test_a_directory_has_one_writer, scratch_begin, scratch_end)
 {
     struct st_model *m = open_model(FAMILIES "/qwen2_layers");
     struct st_hf_adapter *a;
@@ -572,7 +562,6 @@ static void test_a_directory_has_one_writer(void **state)
     struct st_hf_writer *model;
     char link[256];
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
     output.spec = st_hf_adapter_spec(a);
     snprintf(link, sizeof(link), "%s", scratch_path("link"));
@@ -596,7 +585,7 @@ static void test_a_directory_has_one_writer(void **state)
 }
 
 /* Space that is lacking at the start is a request that does not fit, in every writer. */
-static void test_no_room_at_the_start_does_not_fit(void **state)
+TEST_SETUP(test_no_room_at_the_start_does_not_fit, scratch_begin, scratch_end)
 {
     struct st_model *m = open_model(FAMILIES "/qwen2_layers");
     struct st_hf_adapter *a;
@@ -604,7 +593,6 @@ static void test_no_room_at_the_start_does_not_fit(void **state)
     struct st_hf_adapter_writer *adapter;
     struct st_hf_writer *model;
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
     output.spec = st_hf_adapter_spec(a);
     st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .result = -ENOSPC});
@@ -615,24 +603,4 @@ static void test_no_room_at_the_start_does_not_fit(void **state)
     assert_int_equal(scratch_entries_with(scratch_dir, "out"), 0);
     st_hf_adapter_close(a);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_names_of_others_are_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_named, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_stand_ins_of_zero_3_are_named, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_16_bits_are_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_another_base_is_noted, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_a_diverged_run_writes_no_adapter, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_pages_are_written_in_each_format, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_a_directory_has_one_writer, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_no_room_at_the_start_does_not_fit, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

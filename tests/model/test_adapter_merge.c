@@ -91,11 +91,10 @@ static void same_file(const char *dir, const char *other, const char *name)
     free(other_text);
 }
 
-static void test_merged_weights_are_pefts(void **state)
+TEST_SETUP(test_merged_weights_are_pefts, scratch_begin, scratch_end)
 {
     char dir[256];
 
-    (void)state;
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
         check_family(families[i]);
         same_file(join_path(dir, FAMILIES, families[i], ""), scratch_path(families[i]), "config.json");
@@ -119,7 +118,7 @@ static void put_index(const struct opened *all, uint32_t cut, const char *path)
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_shards_stay_shards(void **state)
+TEST_SETUP(test_shards_stay_shards, scratch_begin, scratch_end)
 {
     static const char name[] = "llama_linear";
     char dir[256], adapter[256], path[256], *config;
@@ -128,7 +127,6 @@ static void test_shards_stay_shards(void **state)
     struct st_model *m;
     const uint32_t cut = 5;
 
-    (void)state;
     config = read_file(join_path(path, FAMILIES, name, "config.json"), NULL);
     scratch_put("sharded/config.json", config);
     free(config);
@@ -196,14 +194,13 @@ static void refuse_merge_without(struct st_model *m, const char *name, const cha
 }
 
 /* Not a number in A or B, wherever: the merged weights would not be numbers either. */
-static void test_values_that_are_no_numbers_are_not_merged(void **state)
+TEST_SETUP(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end)
 {
     static const char name[] = "qwen2_layers";
     char path[256], dir[256];
     struct st_model *m = open_model(join_path(path, FAMILIES, name, ""));
     struct opened o;
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s", copy_adapter(name, NULL, NULL, NULL));
     open_tensors(&o, join_path(path, dir, "", ST_ADAPTER_WEIGHTS_NAME));
     for (uint32_t i = 0; i < 2; i++) {
@@ -234,7 +231,7 @@ static void put_fp16_model(const char *name, const char *dir)
 }
 
 /* Finite values of an adapter may make sums that the model's dtype does not have. */
-static void test_sums_past_fp16_are_not_written(void **state)
+TEST_SETUP(test_sums_past_fp16_are_not_written, scratch_begin, scratch_end)
 {
     static const char name[] = "qwen2_layers";
     const float large = 1e7f;
@@ -244,7 +241,6 @@ static void test_sums_past_fp16_are_not_written(void **state)
     struct opened o;
     size_t bytes;
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s", scratch_path("fp16"));
     put_fp16_model(name, dir);
     m = open_model(dir);
@@ -265,16 +261,4 @@ static void test_sums_past_fp16_are_not_written(void **state)
     close_tensors(&o);
     st_hf_adapter_close(a);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_merged_weights_are_pefts, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_shards_stay_shards, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_sums_past_fp16_are_not_written, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,13 +70,12 @@ static void check_case(struct family *f, const st_json *node)
         check_module(f, &f->modules[i], st_json_get(want, f->modules[i].path));
 }
 
-static void test_as_peft(void **state)
+TEST(test_as_peft)
 {
     struct family f;
     st_json *root;
     uint32_t families = 0;
 
-    (void)state;
     assert_ok(st_json_parse_file(&root, GOLDEN, 1 << 20));
     for (const st_json *node = st_json_first(root); node != NULL; node = st_json_next(node)) {
         uint32_t number = 0;
@@ -91,11 +90,4 @@ static void test_as_peft(void **state)
     }
     assert_int_equal(families, ST_FAMILY_COUNT);
     st_json_free(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_peft)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,39 +3,26 @@
 #include "offload/machine/machine.h"
 #include "tests/common/comma.h"
 #include "tests/common/renders.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void a_template_prints_as_python(void **state)
+TEST(a_template_prints_as_python)
 {
-    (void)state;
     assert_renders_alone("{{ 0.5 }} {{ 1e20 }} {{ '2.5' | float }} {{ '7.9' | int }} {{ 1.25 + 1 }}", "0.5 1e+20 2.5 7 2.25");
 }
 
-static void a_drive_is_as_fast_as_it_is_named(void **state)
+TEST(a_drive_is_as_fast_as_it_is_named)
 {
     static const char *const drives[] = {"7.5GB/s:2TB"};
     const struct st_hardware_choice choice = {.gpu = "4090", .ram = "64GB", .drives = drives, .drive_count = 1};
     struct st_hardware h;
     struct st_machine m;
 
-    (void)state;
     assert_ok(st_hardware_parse(&h, &choice));
     st_hardware_machine(&m, &h);
     assert_true(m.rates.read == 7.5e9);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_template_prints_as_python),
-        cmocka_unit_test(a_drive_is_as_fast_as_it_is_named),
-    };
-
-    return comma_result(cmocka_run_group_tests(tests, comma_begin, comma_end));
+    return comma_result(test_run(comma_begin, comma_end));
 }

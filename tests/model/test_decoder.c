@@ -31,9 +31,8 @@ static void check_pytorch(const char *dir)
     st_json_free(root);
 }
 
-static void test_loss_and_gradients_are_pytorchs(void **state)
+TEST(test_loss_and_gradients_are_pytorchs)
 {
-    (void)state;
     for (uint32_t d = 0; d < DIRS; d++)
         check_pytorch(dirs[d]);
 }
@@ -45,11 +44,10 @@ static void assert_same_bits(const struct rig *a, const struct rig *b)
         assert_memory_equal(a->grads[i], b->grads[i], a->w->pages[i].elems * 4);
 }
 
-static void test_recomputed_is_kept(void **state)
+TEST(test_recomputed_is_kept)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (uint32_t i = 0; i < 3 * DIRS; i++) {
         const struct st_model_batch batch = {.dtype = dtypes[i % 3], .workers = 2};
         const char *dir = dirs[i / 3];
@@ -99,9 +97,8 @@ static void check_gates(const char *dir)
 }
 
 /* Backward's one pass over gates leaves the activation that the next product needs: forward's is not run again. */
-static void test_gates_are_computed_once(void **state)
+TEST(test_gates_are_computed_once)
 {
-    (void)state;
     check_gates("tests/golden/llama_tiny_tied");
     check_gates("tests/golden/families/gemma2_caps");
     check_gates("tests/golden/families/olmo2");
@@ -128,11 +125,10 @@ static void check_workers_and_kernels(const char *dir, strata_dtype dtype)
     rig_close(&reference);
 }
 
-static void test_workers_and_kernels_do_not_matter(void **state)
+TEST(test_workers_and_kernels_do_not_matter)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (uint32_t i = 0; i < 3 * DIRS; i++)
         check_workers_and_kernels(dirs[i / 3], dtypes[i % 3]);
 }
@@ -165,9 +161,8 @@ static void check_narrow(const char *dir, strata_dtype dtype)
     rig_close(&narrow);
 }
 
-static void test_narrow_dtypes_are_finite_and_near(void **state)
+TEST(test_narrow_dtypes_are_finite_and_near)
 {
-    (void)state;
     for (uint32_t d = 0; d < DIRS; d++) {
         check_narrow(dirs[d], STRATA_BF16);
         check_narrow(dirs[d], STRATA_F16);
@@ -189,13 +184,12 @@ static void tall_open(struct rig *r, uint32_t micro_batch)
     rig_load_seed(r, 7);
 }
 
-static void test_head_in_parts_is_the_sum_of_its_rows(void **state)
+TEST(test_head_in_parts_is_the_sum_of_its_rows)
 {
     static int32_t tokens[TALL_ROWS], targets[TALL_ROWS];
     struct rig whole, part;
     double sum = 0.0;
 
-    (void)state;
     for (uint32_t i = 0; i < TALL_ROWS; i++) {
         tokens[i] = (int32_t)(i * 2654435761u % 5000);
         targets[i] = (int32_t)((i + 1) * 2654435761u % 5000);
@@ -220,15 +214,4 @@ static void test_head_in_parts_is_the_sum_of_its_rows(void **state)
     }
     rig_close(&whole);
     rig_close(&part);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss_and_gradients_are_pytorchs),      cmocka_unit_test(test_recomputed_is_kept),
-        cmocka_unit_test(test_workers_and_kernels_do_not_matter),    cmocka_unit_test(test_narrow_dtypes_are_finite_and_near),
-        cmocka_unit_test(test_head_in_parts_is_the_sum_of_its_rows), cmocka_unit_test(test_gates_are_computed_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static const char *biases_of(const struct st_family *f)
     return (f->keys & ST_KEY_ATTENTION_BIAS) != 0 ? "biases of attention" : "";
 }
 
-static void the_table_has_a_row_for_each_family(void **state)
+TEST(the_table_has_a_row_for_each_family)
 {
     const char *docs = *state;
 
@@ -101,7 +101,7 @@ static void the_table_has_a_row_for_each_family(void **state)
 }
 
 /* No row is of a family that is not there. */
-static void each_row_is_a_family(void **state)
+TEST(each_row_is_a_family)
 {
     const char *at = strstr(*state, "| model_type | norms of a block"), *end;
     uint32_t count = 0;
@@ -120,7 +120,7 @@ static void each_row_is_a_family(void **state)
     assert_int_equal(count, ST_FAMILY_COUNT);
 }
 
-static void end_tokens_are_the_families(void **state)
+TEST(end_tokens_are_the_families)
 {
     const char *at = strstr(*state, "in a `config.json` that of the family (");
     char list[256];
@@ -142,13 +142,4 @@ static void end_tokens_are_the_families(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_has_a_row_for_each_family),
-        cmocka_unit_test(each_row_is_a_family),
-        cmocka_unit_test(end_tokens_are_the_families),
-    };
-
-    return cmocka_run_group_tests(tests, load, unload);
-}
+TEST_GROUP(load, unload);

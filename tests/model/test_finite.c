@@ -28,11 +28,10 @@ static void put(void *weights, uint64_t at, strata_dtype dtype, size_t value)
         ((uint16_t *)weights)[at] = dtype == STRATA_BF16 ? values[value].bf16 : values[value].f16;
 }
 
-static void every_value_of_every_dtype(void **state)
+TEST(every_value_of_every_dtype)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         struct st_model *m = tiny_model(dtypes[d]);
         const struct st_workload *w = st_model_workload(m);
@@ -54,7 +53,7 @@ static void every_value_of_every_dtype(void **state)
 }
 
 /* Only the range that is given counts, and of it what a tensor holds. */
-static void ranges_and_padding(void **state)
+TEST(ranges_and_padding)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     const struct st_workload *w = st_model_workload(m);
@@ -62,7 +61,6 @@ static void ranges_and_padding(void **state)
     const uint64_t end = page->groups[0].offset + page->groups[0].elems;
     float *weights = calloc(page->elems, sizeof(*weights));
 
-    (void)state;
     assert_non_null(weights);
     assert_true(end < page->elems); /* padding follows */
     weights[end] = NAN;
@@ -74,14 +72,4 @@ static void ranges_and_padding(void **state)
                    "holds 2 values that are not finite");
     free(weights);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_of_every_dtype),
-        cmocka_unit_test(ranges_and_padding),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

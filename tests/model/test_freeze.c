@@ -58,13 +58,12 @@ static void check(const char *dir, const char (*freeze)[128], uint32_t count, bo
     rig_close(&again);
 }
 
-static void test_whole_pages(void **state)
+TEST(test_whole_pages)
 {
     static const char block[][128] = {"model.layers.0.*"}, head[][128] = {"lm_head.*", "model.norm.*"};
     static const char table[][128] = {"model.embed_tokens.weight", "model.layers.1.*"};
     static const char gpt2[][128] = {"transformer.w[tp]e.*", "*.h.1.*", "*.ln_f.*"};
 
-    (void)state;
     check(TIED, block, 1, true);
     check(UNTIED, block, 1, true);
     check(UNTIED, head, 2, true);
@@ -72,7 +71,7 @@ static void test_whole_pages(void **state)
     check(GPT2, gpt2, 3, true);
 }
 
-static void test_parts_of_pages(void **state)
+TEST(test_parts_of_pages)
 {
     static const char apart[][128] = {"*.q_proj.bias", "*.k_proj.weight", "*.up_proj.weight", "*layernorm.weight"};
     static const char middle[][128] = {"model.layers.1.self_attn.k_proj.*", "model.layers.0.mlp.gate_proj.weight"};
@@ -82,7 +81,6 @@ static void test_parts_of_pages(void **state)
     static const char but_q[][128] = {"*.[kvo]_proj.*", "*.mlp.*", "*layernorm*", "*embed*"};
     static const char but_up[][128] = {"*.self_attn.*", "*.up_proj.*", "*.down_proj.*", "*layernorm*"};
 
-    (void)state;
     check(TIED, apart, 4, false);
     check(TIED, middle, 2, false);
     check(UNTIED, middle, 2, false);
@@ -93,7 +91,7 @@ static void test_parts_of_pages(void **state)
 }
 
 /* Norms of queries and keys, fused matrices, biases beside them, post norms. */
-static void test_parts_of_families(void **state)
+TEST(test_parts_of_families)
 {
     static const char keys[][128] = {"*.k_proj.*", "*.q_norm.weight", "*.v_proj.bias"};
     static const char halves[][128] = {"*.post_*_layernorm.weight", "*.gate_proj.weight",
@@ -103,7 +101,6 @@ static void test_parts_of_families(void **state)
     /* In the first block, where the input is the scaled embedding, which is made again for each of its uses. */
     static const char first[][128] = {"model.layers.0.*.[kq]_proj.weight", "model.layers.0.*.gate_proj.weight"};
 
-    (void)state;
     check(FAMILY("qwen3_bias"), keys, 3, false);
     check(FAMILY("olmo2"), keys, 3, false);
     check(FAMILY("olmo2"), halves, 3, false);
@@ -116,7 +113,7 @@ static void test_parts_of_families(void **state)
     check(FAMILY("llama_linear"), mlp, 2, false);
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
     static const char freeze[][128] = {"model.layers.1.self_attn.[qv]_proj.*", "*.input_layernorm.weight", "model.embed*"};
     const struct st_model_batch batch = {
@@ -126,7 +123,6 @@ static void test_groups(void **state)
     struct st_model *m;
     uint64_t frozen = 0;
 
-    (void)state;
     assert_ok(st_model_create(&m, &config, &batch));
     p = &m->workload.pages[m->workload.block_first + 1];
     assert_int_equal(p->group_count, 3);
@@ -143,14 +139,13 @@ static void test_groups(void **state)
     st_model_destroy(m);
 }
 
-static void test_bad_patterns_are_refused(void **state)
+TEST(test_bad_patterns_are_refused)
 {
     static const char none[][128] = {"*", "*.w"}, all[][128] = {"model.*"};
     struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16};
     const struct st_model_config config = tiny_llama_config();
     struct st_model *m = NULL;
 
-    (void)state;
     batch.freeze = none;
     batch.freeze_count = 2;
     assert_refused(st_model_create(&m, &config, &batch), STRATA_E_INVAL, "\"*.w\" matches no tensor of model tiny-llama");
@@ -158,17 +153,4 @@ static void test_bad_patterns_are_refused(void **state)
     batch.freeze_count = 1;
     assert_refused(st_model_create(&m, &config, &batch), STRATA_E_INVAL, "nothing is left to train");
     assert_null(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_pages),
-        cmocka_unit_test(test_parts_of_pages),
-        cmocka_unit_test(test_parts_of_families),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_bad_patterns_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,11 +89,10 @@ static void check_model(const struct st_model_config *config, const char *dir)
     free(want);
 }
 
-static void test_golden_models(void **state)
+TEST(test_golden_models)
 {
     static const char *const dirs[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         struct st_model_config config;
 
@@ -102,11 +101,10 @@ static void test_golden_models(void **state)
     }
 }
 
-static void test_several_slices_and_wide_heads(void **state)
+TEST(test_several_slices_and_wide_heads)
 {
     struct st_model_config config = tiny_llama_config();
 
-    (void)state;
     config.vocab = 9000;
     config.context = LENGTH;
     config.head_dim = 12; /* attention wider than the hidden size */
@@ -115,7 +113,7 @@ static void test_several_slices_and_wide_heads(void **state)
     check_model(&config, NULL);
 }
 
-static void test_a_full_cache_is_refused(void **state)
+TEST(test_a_full_cache_is_refused)
 {
     const struct st_model_batch batch = {
         .micro_batch = 1, .seq = 4, .grad_accum = 1, .dtype = STRATA_F32, .generate = true, .context = 8};
@@ -123,7 +121,6 @@ static void test_a_full_cache_is_refused(void **state)
     struct st_call call;
     struct rig r;
 
-    (void)state;
     rig_open(&r, &config, &batch, st_kernels_pick(NULL));
     call = rig_call(&r, ST_CALL_BLOCK_FORWARD, r.w->block_first);
     call.position = 5;
@@ -138,7 +135,7 @@ static void test_a_full_cache_is_refused(void **state)
     rig_close(&r);
 }
 
-static void test_bad_batches_are_refused(void **state)
+TEST(test_bad_batches_are_refused)
 {
     static const struct {
         struct st_model_batch batch;
@@ -152,20 +149,7 @@ static void test_bad_batches_are_refused(void **state)
     const struct st_model_config config = tiny_config();
     struct st_model *m = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(st_model_create(&m, &config, &rows[i].batch), STRATA_E_INVAL, rows[i].part);
     assert_null(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_models),
-        cmocka_unit_test(test_several_slices_and_wide_heads),
-        cmocka_unit_test(test_a_full_cache_is_refused),
-        cmocka_unit_test(test_bad_batches_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,11 +12,10 @@ static strata_status parse(struct st_generation *g, const char *text)
     return st_generation_parse(g, text, strlen(text), "dir/generation_config.json");
 }
 
-static void test_defaults_are_transformers(void **state)
+TEST(test_defaults_are_transformers)
 {
     struct st_generation g;
 
-    (void)state;
     assert_ok(parse(&g, "{}"));
     assert_int_equal(g.end_count, 0);
     assert_false(g.sample);
@@ -24,7 +23,7 @@ static void test_defaults_are_transformers(void **state)
     assert_string_equal(g.ignored, "");
 }
 
-static void test_end_tokens(void **state)
+TEST(test_end_tokens)
 {
     static const struct {
         const char *text;
@@ -46,7 +45,6 @@ static void test_end_tokens(void **state)
     };
     struct st_generation g;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_ok(parse(&g, rows[i].text));
         assert_int_equal(g.end_count, rows[i].count);
@@ -57,11 +55,10 @@ static void test_end_tokens(void **state)
     }
 }
 
-static void test_sampling(void **state)
+TEST(test_sampling)
 {
     struct st_generation g;
 
-    (void)state;
     assert_ok(parse(&g, "{\"do_sample\":true,\"temperature\":0.6,\"top_k\":20,\"top_p\":0.95,\"repetition_penalty\":1.1}"));
     assert_true(g.sample && g.temperature == 0.6 && g.top_k == 20 && g.top_p == 0.95 && g.repetition_penalty == 1.1);
     assert_ok(parse(&g, "{\"temperature\":null,\"top_k\":null,\"top_p\":null,\"repetition_penalty\":null,\"do_sample\":null}"));
@@ -70,18 +67,17 @@ static void test_sampling(void **state)
     assert_true(g.top_k == 0 && g.top_p > 0 && g.top_p < 1e-300); /* the likeliest is left */
 }
 
-static void test_what_is_not_done_is_listed(void **state)
+TEST(test_what_is_not_done_is_listed)
 {
     struct st_generation g;
 
-    (void)state;
     assert_ok(parse(&g, "{\"num_beams\":4,\"min_p\":0.05,\"suppress_tokens\":[3],\"typical_p\":1.0,\"stop_strings\":\"x\","
                         "\"bad_words_ids\":[],\"guidance_scale\":null,\"max_length\":4096,\"pad_token_id\":0}"));
     assert_string_equal(g.ignored, "num_beams, min_p, suppress_tokens, stop_strings");
 }
 
 /* Each key that changes what is generated, with a value that does, is listed; with the value that does nothing it is not. */
-static void test_each_key_that_is_not_done_is_listed(void **state)
+TEST(test_each_key_that_is_not_done_is_listed)
 {
     static const char *const rows[][3] = {
         {"num_beams", "2", "1"},
@@ -115,7 +111,6 @@ static void test_each_key_that_is_not_done_is_listed(void **state)
     struct st_generation g;
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "{\"%s\":%s}", rows[i / 2][0], rows[i / 2][1 + i % 2]);
         assert_ok(parse(&g, text));
@@ -123,7 +118,7 @@ static void test_each_key_that_is_not_done_is_listed(void **state)
     }
 }
 
-static void test_faults_name_file_and_key(void **state)
+TEST(test_faults_name_file_and_key)
 {
     static const char *const rows[][2] = {
         {"", "generation config"},
@@ -146,7 +141,6 @@ static void test_faults_name_file_and_key(void **state)
     struct st_generation g;
     char many[2048] = "{\"eos_token_id\":[0";
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(parse(&g, rows[i][0]), STRATA_E_INPUT, rows[i][1]);
         assert_non_null(strstr(strata_last_error(), "dir/generation_config.json"));
@@ -158,12 +152,11 @@ static void test_faults_name_file_and_key(void **state)
 }
 
 /* generation_config.json alone counts where it is there. */
-static void test_directories(void **state)
+TEST(test_directories)
 {
     static const char model[] = "{\"model_type\":\"llama\",\"eos_token_id\":[5,6],\"temperature\":0.5}";
     struct st_generation g;
 
-    (void)state;
     scratch_open();
     assert_refused(st_generation_read(&g, scratch_dir), STRATA_E_INPUT, "config.json: No such file");
     write_file(scratch_path("config.json"), model, strlen(model));
@@ -181,12 +174,11 @@ static void test_directories(void **state)
     scratch_close();
 }
 
-static void test_presets(void **state)
+TEST(test_presets)
 {
     struct st_model_config config;
     struct st_generation g;
 
-    (void)state;
     assert_ok(st_model_preset(&config, "nano"));
     st_generation_of_preset(&g, &config);
     assert_true(g.sample && g.temperature == 1 && g.top_k == 0 && g.top_p == 1 && g.end_count == 0);
@@ -194,20 +186,4 @@ static void test_presets(void **state)
     st_generation_of_preset(&g, &config);
     assert_int_equal(g.end_count, 1);
     assert_int_equal(g.end_tokens[0], 50256);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_are_transformers),
-        cmocka_unit_test(test_end_tokens),
-        cmocka_unit_test(test_sampling),
-        cmocka_unit_test(test_what_is_not_done_is_listed),
-        cmocka_unit_test(test_each_key_that_is_not_done_is_listed),
-        cmocka_unit_test(test_faults_name_file_and_key),
-        cmocka_unit_test(test_directories),
-        cmocka_unit_test(test_presets),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

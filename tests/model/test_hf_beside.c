@@ -70,12 +70,11 @@ static void expect_all(const char *dir, const char *golden)
     close_tensors(&theirs);
 }
 
-static void test_what_is_not_text_stays(void **state)
+TEST(test_what_is_not_text_stays)
 {
     static const char *const names[] = {"gemma3", "llava_next", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
     char golden[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct st_model *m;
 
@@ -96,13 +95,12 @@ static void test_what_is_not_text_stays(void **state)
     }
 }
 
-static void test_every_single_failure_is_clean(void **state)
+TEST(test_every_single_failure_is_clean)
 {
     static const char golden[] = WRAPPERS "/gemma3";
     struct fault_walk walk = {.result = -EIO}, memory = {.site = "hf.beside", .result = -ENOMEM};
     struct st_model *m = open_model(golden);
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         strata_status st;
 
@@ -125,14 +123,4 @@ static void test_every_single_failure_is_clean(void **state)
     }
     assert_int_equal(memory.failed, 2);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_single_failure_is_clean),
-        cmocka_unit_test(test_what_is_not_text_stays),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

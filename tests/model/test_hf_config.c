@@ -23,11 +23,10 @@ static strata_status parse(struct st_model_config *c, const char *text)
     return st_model_config_parse(c, text, strlen(text), "dir/config.json");
 }
 
-static void test_defaults_are_transformers(void **state)
+TEST(test_defaults_are_transformers)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"gpt2\"," SIZES "}"));
     assert_int_equal(c.blocks, 2);
     assert_int_equal(c.hidden, 64);
@@ -39,11 +38,10 @@ static void test_defaults_are_transformers(void **state)
     assert_true(c.dropout == 0.1f);
 }
 
-static void test_options_are_read(void **state)
+TEST(test_options_are_read)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"gpt2\"," SIZES ",\"n_inner\":128,\"layer_norm_epsilon\":1e-6,\"resid_pdrop\":0,"
                         "\"embd_pdrop\":0.2,\"attn_pdrop\":0.0,\"activation_function\":\"gelu_pytorch_tanh\",\"foo\":[1]}"));
     assert_int_equal(c.ffn, 128);
@@ -53,7 +51,7 @@ static void test_options_are_read(void **state)
     assert_int_equal(c.ffn, 256);
 }
 
-static void test_faults_name_file_and_key(void **state)
+TEST(test_faults_name_file_and_key)
 {
     static const char *const rows[][2] = {
         {"", "model config"},
@@ -87,7 +85,6 @@ static void test_faults_name_file_and_key(void **state)
     };
     struct st_model_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(parse(&c, rows[i][0]), STRATA_E_INPUT, rows[i][1]);
         assert_non_null(strstr(strata_last_error(), "dir/config.json"));
@@ -95,11 +92,10 @@ static void test_faults_name_file_and_key(void **state)
     }
 }
 
-static void test_llama_defaults_are_transformers(void **state)
+TEST(test_llama_defaults_are_transformers)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," BLOCK_SIZES "}"));
     assert_int_equal(c.family, ST_FAMILY_LLAMA);
     assert_int_equal(c.norm, ST_NORM_RMSNORM);
@@ -115,11 +111,10 @@ static void test_llama_defaults_are_transformers(void **state)
 }
 
 /* Null means one key and value head for each head, and heads that divide the hidden size; without a key it is the family's. */
-static void test_null_sizes_are_derived(void **state)
+TEST(test_null_sizes_are_derived)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"qwen3\"," BLOCK_SIZES ",\"head_dim\":null,\"num_key_value_heads\":null}"));
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.kv_heads, 4);
@@ -131,11 +126,10 @@ static void test_null_sizes_are_derived(void **state)
     assert_int_equal(c.kv_heads, 4);
 }
 
-static void test_llama_options_are_read(void **state)
+TEST(test_llama_options_are_read)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rms_norm_eps\":1e-5,\"rope_theta\":500000.0,\"head_dim\":8,"
                         "\"rope_scaling\":" LLAMA3 ",\"tie_word_embeddings\":true,\"attention_bias\":true,"
                         "\"sliding_window\":8,\"attention_dropout\":0.1}"));
@@ -186,7 +180,7 @@ static const char *layer_letters(const struct st_model_config *c)
 }
 
 /* What transformers makes of the keys. */
-static void test_layers_are_transformers(void **state)
+TEST(test_layers_are_transformers)
 {
 #define ON ",\"sliding_window\":8,\"use_sliding_window\":true"
     static const struct {
@@ -226,7 +220,6 @@ static void test_layers_are_transformers(void **state)
     };
 #undef ON
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_model_config c;
         char text[1024];
@@ -238,7 +231,7 @@ static void test_layers_are_transformers(void **state)
     }
 }
 
-static void test_llama_faults_name_the_key(void **state)
+TEST(test_llama_faults_name_the_key)
 {
     static const char *const rows[][3] = {
         {"llama", ",\"hidden_act\":\"relu\"", "\"hidden_act\" is \"relu\"; silu, gelu_pytorch_tanh and gelu are"},
@@ -338,7 +331,6 @@ static void test_llama_faults_name_the_key(void **state)
     };
     struct st_model_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[1024];
 
@@ -359,11 +351,10 @@ static void test_llama_faults_name_the_key(void **state)
     "\"max_position_embeddings\":32"
 
 /* transformers' classes have defaults of their own; null means one for each head in all of them. */
-static void test_key_value_heads_left_out(void **state)
+TEST(test_key_value_heads_left_out)
 {
     struct st_model_config c;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," SIZES_OF_32 "}"));
     assert_int_equal(c.kv_heads, 32);
     assert_ok(parse(&c, "{\"model_type\":\"mistral\"," SIZES_OF_32 "}"));
@@ -391,9 +382,8 @@ static void check_written(const char *name, const char *text)
 }
 
 /* With options that no preset has. */
-static void test_every_family_is_written_as_itself(void **state)
+TEST(test_every_family_is_written_as_itself)
 {
-    (void)state;
     for (enum st_model_family i = ST_FAMILY_LLAMA; i < ST_FAMILY_COUNT; i++) {
         const struct st_family *family = st_family_of(i);
         const struct st_model_config sizes = tiny_llama_config();
@@ -434,7 +424,7 @@ static void test_every_family_is_written_as_itself(void **state)
 }
 
 /* A model's own config, in which nothing is left open, has no fraction where whole heads are rotated. */
-static void test_whole_heads_have_no_fraction(void **state)
+TEST(test_whole_heads_have_no_fraction)
 {
     struct st_model *m = NULL;
     const struct st_model_config config = tiny_llama_config();
@@ -442,7 +432,6 @@ static void test_whole_heads_have_no_fraction(void **state)
     size_t bytes;
     FILE *f = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(f);
     m = tiny_model_of(&config, STRATA_F32);
     st_model_config_write(st_model_config(m), STRATA_F32, f);
@@ -453,11 +442,10 @@ static void test_whole_heads_have_no_fraction(void **state)
 }
 
 /* The same models as transformers 4 and 5 write them. */
-static void test_versions_spell_one_model(void **state)
+TEST(test_versions_spell_one_model)
 {
     static const char *const dirs[] = {GOLDEN_FAMILIES};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         struct st_model_config four, five = {0};
         char path[256], *text;
@@ -474,11 +462,10 @@ static void test_versions_spell_one_model(void **state)
 }
 
 /* What files say that no preset has: rotary scaling of every kind, windows, caps, activations. */
-static void test_golden_configs_are_written_and_read_back(void **state)
+TEST(test_golden_configs_are_written_and_read_back)
 {
     static const char *const dirs[] = {GOLDEN_FAMILIES};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         struct st_model_config c, back;
         char *text;
@@ -497,9 +484,8 @@ static void test_golden_configs_are_written_and_read_back(void **state)
     }
 }
 
-static void test_written_config_is_read_back(void **state)
+TEST(test_written_config_is_read_back)
 {
-    (void)state;
     for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++) {
         struct st_model_config c, back;
         char *text;
@@ -524,12 +510,11 @@ static void test_written_config_is_read_back(void **state)
 }
 
 /* In as few digits as read back as the same number, which are nine for some. */
-static void test_numbers_are_written_so_that_they_read_back(void **state)
+TEST(test_numbers_are_written_so_that_they_read_back)
 {
     struct st_model_config c, back;
     uint32_t long_ones = 0;
 
-    (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"gemma2\"," LLAMA_SIZES "}"));
     for (uint64_t i = 0; i < 200; i++) {
         float *const numbers[] = {&c.norm_eps, &c.rope_base, &c.query_scalar, &c.logit_cap, &c.score_cap};
@@ -552,12 +537,11 @@ static void test_numbers_are_written_so_that_they_read_back(void **state)
     assert_true(long_ones > 0);
 }
 
-static void test_directory_names_the_model(void **state)
+TEST(test_directory_names_the_model)
 {
     static const char text[] = "{\"model_type\":\"gpt2\"," SIZES "}";
     struct st_model_config c;
 
-    (void)state;
     scratch_open();
     assert_refused(st_model_config_read(&c, scratch_dir), STRATA_E_INPUT, "config.json: No such file");
     write_file(scratch_path("config.json"), text, strlen(text));
@@ -571,7 +555,7 @@ static void test_directory_names_the_model(void **state)
 /* --- models of more than text --- */
 
 /* What a text_config leaves out has the defaults of transformers' class. */
-static void test_text_configs_have_their_classes_defaults(void **state)
+TEST(test_text_configs_have_their_classes_defaults)
 {
     static const struct {
         const char *type, *text;
@@ -590,7 +574,6 @@ static void test_text_configs_have_their_classes_defaults(void **state)
     struct st_model_config c;
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "{\"model_type\":\"%s\",\"text_config\":%s}", rows[i].type, rows[i].text);
         assert_ok(parse(&c, text));
@@ -603,7 +586,7 @@ static void test_text_configs_have_their_classes_defaults(void **state)
 }
 
 /* The keys of the text model may be those of the whole (older files of Qwen2-VL), and the head is tied where either says so. */
-static void test_text_models_are_read_where_they_are(void **state)
+TEST(test_text_models_are_read_where_they_are)
 {
 #define TIE(value) "\"tie_word_embeddings\":" #value
     static const struct {
@@ -625,7 +608,6 @@ static void test_text_models_are_read_where_they_are(void **state)
     struct st_model_config c;
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(text, sizeof(text), "{\"model_type\":\"%s\"%s%s}", rows[i].type, rows[i].beside, rows[i].text);
         assert_ok(parse(&c, text));
@@ -634,7 +616,7 @@ static void test_text_models_are_read_where_they_are(void **state)
     }
 }
 
-static void test_faults_of_text_models_say_where(void **state)
+TEST(test_faults_of_text_models_say_where)
 {
     static const struct {
         const char *text, *says;
@@ -653,34 +635,6 @@ static void test_faults_of_text_models_say_where(void **state)
     };
     struct st_model_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(parse(&c, rows[i].text), STRATA_E_INPUT, rows[i].says);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_are_transformers),
-        cmocka_unit_test(test_options_are_read),
-        cmocka_unit_test(test_faults_name_file_and_key),
-        cmocka_unit_test(test_written_config_is_read_back),
-        cmocka_unit_test(test_golden_configs_are_written_and_read_back),
-        cmocka_unit_test(test_llama_defaults_are_transformers),
-        cmocka_unit_test(test_null_sizes_are_derived),
-        cmocka_unit_test(test_llama_options_are_read),
-        cmocka_unit_test(test_layers_are_transformers),
-        cmocka_unit_test(test_key_value_heads_left_out),
-        cmocka_unit_test(test_llama_faults_name_the_key),
-        cmocka_unit_test(test_every_family_is_written_as_itself),
-        cmocka_unit_test(test_versions_spell_one_model),
-        cmocka_unit_test(test_whole_heads_have_no_fraction),
-        cmocka_unit_test(test_numbers_are_written_so_that_they_read_back),
-        cmocka_unit_test(test_directory_names_the_model),
-        cmocka_unit_test(test_text_configs_have_their_classes_defaults),
-        cmocka_unit_test(test_text_models_are_read_where_they_are),
-        cmocka_unit_test(test_faults_of_text_models_say_where),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void expect_read(const char *key, const struct read_row *rows, size_t cou
     }
 }
 
-static void test_scaling_is_transformers(void **state)
+TEST(test_scaling_is_transformers)
 {
     static const struct read_row rows[] = {
         {"phi3", "", LONGROPE, 1.0, 4096}, /* the family's, which is longer than the context */
@@ -64,12 +64,11 @@ static void test_scaling_is_transformers(void **state)
         {"llama", BESIDE(8), LLAMA3 WITHIN(8), 0.0, 8},
     };
 
-    (void)state;
     expect_read("rope_scaling", rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* rope_parameters are transformers 5's alone. */
-static void test_parameters_are_those_of_5(void **state)
+TEST(test_parameters_are_those_of_5)
 {
     static const struct read_row rows[] = {
         {"phi3", BESIDE(8), LONGROPE ",\"factor\":1", 1.0, 8},
@@ -80,12 +79,11 @@ static void test_parameters_are_those_of_5(void **state)
         {"gemma3_text", BESIDE(7), "\"full_attention\":{" YARN "}", 1.1386294361119891, 32}, /* not of one type of layer */
     };
 
-    (void)state;
     expect_read("rope_parameters", rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* Of the positions that scaling reaches; max_position_embeddings is 32. */
-static void test_context_is_the_original_times_the_factor(void **state)
+TEST(test_context_is_the_original_times_the_factor)
 {
     static const struct {
         const char *model, *key, *scaling;
@@ -106,7 +104,6 @@ static void test_context_is_the_original_times_the_factor(void **state)
     };
     struct st_model_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_ok(parse(&c, rows[i].model, "", rows[i].key, rows[i].scaling));
         if (c.context != rows[i].context)
@@ -114,7 +111,7 @@ static void test_context_is_the_original_times_the_factor(void **state)
     }
 }
 
-static void test_what_4_and_5_compute_differently_is_refused(void **state)
+TEST(test_what_4_and_5_compute_differently_is_refused)
 {
 #define IN_IT     "\"original_max_position_embeddings\" of this type of rotary scaling must be in it, not beside it"
 #define BESIDE_IT "\"original_max_position_embeddings\" of this type of rotary scaling must be beside it, not in it"
@@ -139,19 +136,6 @@ static void test_what_4_and_5_compute_differently_is_refused(void **state)
     };
     struct st_model_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(parse(&c, rows[i].model, rows[i].beside, rows[i].key, rows[i].scaling), STRATA_E_INPUT, rows[i].says);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scaling_is_transformers),
-        cmocka_unit_test(test_parameters_are_those_of_5),
-        cmocka_unit_test(test_context_is_the_original_times_the_factor),
-        cmocka_unit_test(test_what_4_and_5_compute_differently_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,14 +35,13 @@ static void check_round_trip(const struct st_model_config *config, strata_dtype 
     st_model_destroy(m);
 }
 
-static void test_written_weights_are_read_back(void **state)
+TEST(test_written_weights_are_read_back)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
     const struct st_model_config gpt2 = tiny_config();
     struct st_model_config llama = tiny_llama_config(), qwen2 = llama;
     const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
 
-    (void)state;
     llama.untied = true;
     llama.biases = ST_BIAS_ATTENTION;
     qwen2.family = ST_FAMILY_QWEN2;
@@ -56,7 +55,7 @@ static void test_written_weights_are_read_back(void **state)
 }
 
 /* What is frozen lies elsewhere in its page, and in the same place of the files. */
-static void test_freezing_changes_no_file(void **state)
+TEST(test_freezing_changes_no_file)
 {
     static const char freeze[][128] = {"*.k_proj.weight", "*.input_layernorm.weight", "model.layers.1.mlp.*"};
     const struct st_model_batch batch = {
@@ -66,7 +65,6 @@ static void test_freezing_changes_no_file(void **state)
     char *texts[2];
     size_t bytes[2];
 
-    (void)state;
     assert_ok(st_model_create(&frozen, &config, &batch));
     scratch_open();
     assert_ok(write_model(plain, scratch_path("plain")));
@@ -102,12 +100,11 @@ static void plane_digest(const struct st_model *m, char hex[33])
     st_digest_destroy(d);
 }
 
-static void test_digest_is_the_weight_planes(void **state)
+TEST(test_digest_is_the_weight_planes)
 {
     char want[33], got[33], other[33];
     struct st_model *m = tiny_model(STRATA_BF16), *wide = tiny_model(STRATA_F32);
 
-    (void)state;
     scratch_open();
     assert_ok(write_model(m, scratch_path("bf16")));
     assert_ok(write_model(wide, scratch_path("f32")));
@@ -124,7 +121,7 @@ static void test_digest_is_the_weight_planes(void **state)
     st_model_destroy(wide);
 }
 
-static void test_weights_that_change_are_noticed(void **state)
+TEST(test_weights_that_change_are_noticed)
 {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     const struct st_model_config config = tiny_config();
@@ -134,7 +131,6 @@ static void test_weights_that_change_are_noticed(void **state)
     size_t bytes;
     char *file;
 
-    (void)state;
     scratch_open();
     assert_ok(write_model(m, scratch_dir));
     path = scratch_path("model.safetensors");
@@ -151,12 +147,11 @@ static void test_weights_that_change_are_noticed(void **state)
     st_model_destroy(m);
 }
 
-static void test_abort_leaves_nothing(void **state)
+TEST(test_abort_leaves_nothing)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     struct st_hf_writer *w;
 
-    (void)state;
     scratch_open();
     assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep"), NULL, NULL, true));
     st_hf_writer_abort(w);
@@ -174,13 +169,12 @@ static void test_abort_leaves_nothing(void **state)
 }
 
 /* A disk that is full shows before the first file of a model that is there is replaced. */
-static void test_a_full_disk_replaces_nothing(void **state)
+TEST(test_a_full_disk_replaces_nothing)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     char *text;
     size_t bytes;
 
-    (void)state;
     scratch_open();
     assert_ok(write_model(m, scratch_path("out")));
     write_file(scratch_path("out/config.json"), "mine", 4);
@@ -211,13 +205,12 @@ static const char *only_entry(const char *dir)
 }
 
 /* Of config, generation config or weights; for reasons that are not those of a disk, too. */
-static void test_a_name_that_cannot_be_had_loses_no_weights(void **state)
+TEST(test_a_name_that_cannot_be_had_loses_no_weights)
 {
     static const int errors[] = {EACCES, ENOMEM, EIO};
     struct st_model *m = tiny_model(STRATA_BF16);
     char kept[ST_PATH_MAX];
 
-    (void)state;
     for (uint32_t nth = 0; nth < 3; nth++) {
         scratch_open();
         assert_ok(write_model(m, scratch_path("other")));
@@ -236,11 +229,10 @@ static void test_a_name_that_cannot_be_had_loses_no_weights(void **state)
 }
 
 /* Every file has its name; only a power cut could take it. */
-static void test_a_directory_that_cannot_be_synced_holds_the_model(void **state)
+TEST(test_a_directory_that_cannot_be_synced_holds_the_model)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
 
-    (void)state;
     scratch_open();
     st_fault_arm(&(struct st_fault_spec){.site = "file.sync_directory", .result = -ENOMEM});
     assert_refused(write_model(m, scratch_path("out")), STRATA_E_IO,
@@ -253,7 +245,7 @@ static void test_a_directory_that_cannot_be_synced_holds_the_model(void **state)
 }
 
 /* Weights and configs are one model: all of it is on the disk before the first name, and the weights take theirs last. */
-static void test_weights_take_their_name_last(void **state)
+TEST(test_weights_take_their_name_last)
 {
     static const char want[] = "sync model.safetensors, sync config.json, sync generation_config.json, "
                                "sync config.json, name config.json, sync ., "
@@ -261,7 +253,6 @@ static void test_weights_take_their_name_last(void **state)
                                "name model.safetensors, sync model.safetensors, sync .";
     struct st_model *m = tiny_model(STRATA_BF16);
 
-    (void)state;
     scratch_open();
     for (int i = 0; i < 2; i++) { /* and over themselves */
         file_order_begin();
@@ -273,7 +264,7 @@ static void test_weights_take_their_name_last(void **state)
 }
 
 /* The digest is of every byte of the weights as they are stored, also of tensors that are read in parts. */
-static void test_a_digest_is_of_all_bytes(void **state)
+TEST(test_a_digest_is_of_all_bytes)
 {
     struct st_model_config config = tiny_llama_config();
     struct st_digest *d;
@@ -282,7 +273,6 @@ static void test_a_digest_is_of_all_bytes(void **state)
     struct st_model *m;
     size_t bytes;
 
-    (void)state;
     config.vocab = 20000;
     m = tiny_model_of(&config, STRATA_F32);
     scratch_open();
@@ -302,13 +292,12 @@ static void test_a_digest_is_of_all_bytes(void **state)
     st_model_destroy(m);
 }
 
-static void test_misuse_is_refused(void **state)
+TEST(test_misuse_is_refused)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     const uint16_t values[512] = {0};
     struct st_hf_writer *w = NULL;
 
-    (void)state;
     scratch_open();
     assert_refused(st_hf_writer_open(&w, m, "", NULL, NULL, true), STRATA_E_INVAL, "empty");
     write_file(scratch_path("file"), "x", 1);
@@ -326,11 +315,10 @@ static void test_misuse_is_refused(void **state)
 }
 
 /* The parents of "rs/new/out" are "rs" and "rs/new", whatever else has a name that begins so. */
-static void test_only_parents_stand_in_the_way_of_a_directory(void **state)
+TEST(test_only_parents_stand_in_the_way_of_a_directory)
 {
     char before[ST_PATH_MAX];
 
-    (void)state;
     scratch_open();
     assert_non_null(getcwd(before, sizeof(before)));
     assert_int_equal(chdir(scratch_dir), 0);
@@ -352,13 +340,12 @@ static void test_only_parents_stand_in_the_way_of_a_directory(void **state)
 }
 
 /* A model of several files is overwritten by nothing, and least of all because the disk does not say what is there. */
-static void test_a_directory_that_cannot_be_listed_is_an_error(void **state)
+TEST(test_a_directory_that_cannot_be_listed_is_an_error)
 {
     static const char *const sites[] = {"hf.opendir", "file.readdir"};
     struct st_model *m = tiny_model(STRATA_BF16);
     struct st_hf_writer *w = NULL;
 
-    (void)state;
     scratch_open();
     write_file(scratch_path("model-00001-of-00002.safetensors"), "x", 1);
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
@@ -371,13 +358,12 @@ static void test_a_directory_that_cannot_be_listed_is_an_error(void **state)
     st_model_destroy(m);
 }
 
-static void test_every_single_failure_is_clean(void **state)
+TEST(test_every_single_failure_is_clean)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     struct fault_walk walk = {.result = -EIO};
     char hex[33];
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         const char *dir;
         strata_status st;
@@ -397,12 +383,11 @@ static void test_every_single_failure_is_clean(void **state)
     st_model_destroy(m);
 }
 
-static void test_short_transfers_continue(void **state)
+TEST(test_short_transfers_continue)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     const struct st_fault_spec shorter = {.site = "file.read", .count = 1, .result = -EINTR};
 
-    (void)state;
     scratch_open();
     assert_ok(write_model(m, scratch_dir));
     st_fault_arm(&shorter);
@@ -410,27 +395,4 @@ static void test_short_transfers_continue(void **state)
     assert_int_equal(st_fault_disarm(), 1);
     scratch_close();
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_written_weights_are_read_back),
-        cmocka_unit_test(test_digest_is_the_weight_planes),
-        cmocka_unit_test(test_freezing_changes_no_file),
-        cmocka_unit_test(test_weights_that_change_are_noticed),
-        cmocka_unit_test(test_abort_leaves_nothing),
-        cmocka_unit_test(test_a_digest_is_of_all_bytes),
-        cmocka_unit_test(test_misuse_is_refused),
-        cmocka_unit_test(test_a_full_disk_replaces_nothing),
-        cmocka_unit_test(test_only_parents_stand_in_the_way_of_a_directory),
-        cmocka_unit_test(test_a_directory_that_cannot_be_listed_is_an_error),
-        cmocka_unit_test(test_every_single_failure_is_clean),
-        cmocka_unit_test(test_short_transfers_continue),
-        cmocka_unit_test(test_a_name_that_cannot_be_had_loses_no_weights),
-        cmocka_unit_test(test_a_directory_that_cannot_be_synced_holds_the_model),
-        cmocka_unit_test(test_weights_take_their_name_last),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,29 +29,26 @@ static void check_spellings(struct st_model *m, const char *buffer)
     st_model_destroy(m);
 }
 
-static void test_foreign_spellings_and_dtypes(void **state)
+TEST(test_foreign_spellings_and_dtypes)
 {
-    (void)state;
     check_spellings(tiny_model(STRATA_F32), "h.0.attn.bias");
 }
 
 /* Old files hold frequencies; LlamaModel's own lack the prefix; a tied head may be there. */
-static void test_llama_spellings(void **state)
+TEST(test_llama_spellings)
 {
     const struct st_model_config config = tiny_llama_config();
 
-    (void)state;
     check_spellings(tiny_model_of(&config, STRATA_F32), "model.layers.0.self_attn.rotary_emb.inv_freq");
 }
 
-static void test_llama_faults(void **state)
+TEST(test_llama_faults)
 {
     struct st_model_config config = tiny_llama_config();
     struct st_model *tied = tiny_model_of(&config, STRATA_F32), *untied;
     struct st_hf_reader *r = NULL;
     struct foreign x = all_of(tied);
 
-    (void)state;
     config.untied = true;
     untied = tiny_model_of(&config, STRATA_F32);
     scratch_open();
@@ -70,7 +67,7 @@ static void test_llama_faults(void **state)
 }
 
 /* The versions of transformers differ in which of two matrices counts: there must be but one. */
-static void test_a_tied_head_is_the_table(void **state)
+TEST(test_a_tied_head_is_the_table)
 {
     static const uint32_t parts[] = {0, 3, 7}; /* sevenths before the last byte */
     const struct st_model_config config = tiny_llama_config();
@@ -79,7 +76,6 @@ static void test_a_tied_head_is_the_table(void **state)
     struct st_hf_reader *r = NULL;
     struct foreign x = all_of(m);
 
-    (void)state;
     scratch_open();
     x.extra_name = "lm_head.weight";
     x.extra_rank = 2;
@@ -104,7 +100,7 @@ static void test_a_tied_head_is_the_table(void **state)
 }
 
 /* 2 is infinite or not a number, 1 a subnormal, 0 normal: all 65536 halves against their definition. */
-static void test_every_half_is_widened_exactly(void **state)
+TEST(test_every_half_is_widened_exactly)
 {
     const struct st_model_config config = {
         .name = "halves", .blocks = 1, .hidden = 256, .heads = 1, .ffn = 8, .vocab = 256, .context = 8, .norm_eps = 1e-5f};
@@ -117,7 +113,6 @@ static void test_every_half_is_widened_exactly(void **state)
     uint64_t bytes;
     FILE *f;
 
-    (void)state;
     assert_non_null(values);
     scratch_open();
     assert_ok(st_model_create(&m, &config, &batch));
@@ -150,7 +145,7 @@ static void test_every_half_is_widened_exactly(void **state)
 }
 
 /* Writers keep one of two names of the same matrix, and count both in an index. */
-static void test_a_tied_head_has_one_matrix(void **state)
+TEST(test_a_tied_head_has_one_matrix)
 {
     struct st_model_config config = tiny_llama_config();
     struct st_model *m = tiny_model_of(&config, STRATA_F32), *untied;
@@ -158,7 +153,6 @@ static void test_a_tied_head_has_one_matrix(void **state)
     struct foreign x = all_of(m);
     FILE *f;
 
-    (void)state;
     scratch_open();
     x.skip = m->tensors[0].name;
     x.extra_name = "lm_head.weight";
@@ -203,7 +197,7 @@ static void write_index(const char *path, const struct st_model *m, uint32_t cut
     fclose(f);
 }
 
-static void test_shards(void **state)
+TEST(test_shards)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_reader *r = NULL;
@@ -211,7 +205,6 @@ static void test_shards(void **state)
     static const char *const names[] = {"", ".", "..", "/one.safetensors", "../one.safetensors", "one.safetensors/"};
     const char *index;
 
-    (void)state;
     scratch_open();
     index = scratch_path("model.safetensors.index.json");
     one.end = two.first = 9;
@@ -252,7 +245,7 @@ static void test_shards(void **state)
     st_model_destroy(m);
 }
 
-static void test_faults_name_tensor_and_file(void **state)
+TEST(test_faults_name_tensor_and_file)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     const struct {
@@ -274,7 +267,6 @@ static void test_faults_name_tensor_and_file(void **state)
     size_t bytes;
     char *text;
 
-    (void)state;
     scratch_open();
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "neither model.safetensors nor");
     assert_int_equal(symlink("model.safetensors", scratch_path("model.safetensors")), 0);
@@ -300,20 +292,4 @@ static void test_faults_name_tensor_and_file(void **state)
     assert_null(r);
     scratch_close();
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_foreign_spellings_and_dtypes),
-        cmocka_unit_test(test_llama_spellings),
-        cmocka_unit_test(test_llama_faults),
-        cmocka_unit_test(test_a_tied_head_is_the_table),
-        cmocka_unit_test(test_a_tied_head_has_one_matrix),
-        cmocka_unit_test(test_every_half_is_widened_exactly),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_faults_name_tensor_and_file),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

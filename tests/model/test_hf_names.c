@@ -16,7 +16,7 @@ static struct st_model_config config_of(const char *wrapper)
 
 #define TEXT "model.language_model."
 
-static void test_names_in_files(void **state)
+TEST(test_names_in_files)
 {
     static const struct {
         const char *wrapper, *file, *model; /* NULL: beside the text model */
@@ -41,7 +41,6 @@ static void test_names_in_files(void **state)
         {"idefics3", "model.connector.modality_projection.proj.weight", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_model_config c = config_of(rows[i].wrapper);
         char name[ST_HF_NAME_BYTES];
@@ -56,13 +55,12 @@ static void test_names_in_files(void **state)
 }
 
 /* Older names of each model are read as those that it has. */
-static void test_older_names_are_read_back(void **state)
+TEST(test_older_names_are_read_back)
 {
     static const char *const names[] = {"model.embed_tokens.weight", "model.layers.3.self_attn.q_proj.bias", "model.norm.weight",
                                         "lm_head.weight"};
     static const char *const wrappers[] = {"gemma3", "qwen2_vl", "qwen3_vl", "smolvlm"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
         const struct st_model_config c = config_of(wrappers[i]);
 
@@ -77,7 +75,7 @@ static void test_older_names_are_read_back(void **state)
     }
 }
 
-static void test_adapters_own_names_are_left_out(void **state)
+TEST(test_adapters_own_names_are_left_out)
 {
 #define PEFT "base_model.model."
     static const struct {
@@ -96,7 +94,6 @@ static void test_adapters_own_names_are_left_out(void **state)
     };
     char name[128], longest[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_model_config c = config_of(rows[i].wrapper);
 
@@ -107,15 +104,4 @@ static void test_adapters_own_names_are_left_out(void **state)
     longest[sizeof(longest) - 1] = '\0';
     st_hf_name_in_adapter(name, sizeof(name), &(struct st_model_config){0}, longest);
     assert_string_equal(name, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_in_files),
-        cmocka_unit_test(test_older_names_are_read_back),
-        cmocka_unit_test(test_adapters_own_names_are_left_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,9 +82,8 @@ static void check_directory(const char *dir)
     st_model_destroy(m);
 }
 
-static void test_values_are_those_of_bitsandbytes(void **state)
+TEST(test_values_are_those_of_bitsandbytes)
 {
-    (void)state;
     check_directory(PLAIN);
     check_directory(DOUBLE);
 }
@@ -138,7 +137,7 @@ static void copy_with_scale(const char *from, const char *key, uint32_t value, u
 
 #define UP "model.layers.0.mlp.up_proj.weight"
 
-static void test_faults_are_named(void **state)
+TEST(test_faults_are_named)
 {
     static const struct {
         const char *text, *by, *sentence;
@@ -156,7 +155,6 @@ static void test_faults_are_named(void **state)
     struct st_model *m = model_of(DOUBLE);
     struct st_hf_reader *r = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         copy_changed(DOUBLE "/model.safetensors", rows[i].text, rows[i].by);
         assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].sentence);
@@ -166,7 +164,7 @@ static void test_faults_are_named(void **state)
 }
 
 /* Two tensors of the file under each other's name, which have other sizes than the model needs; a part of another dtype. */
-static void test_parts_of_other_sizes_are_named(void **state)
+TEST(test_parts_of_other_sizes_are_named)
 {
     static const struct {
         const char *dir, *end, *says;
@@ -182,7 +180,6 @@ static void test_parts_of_other_sizes_are_named(void **state)
          "elements needs 256, in F32"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_model *m = model_of(rows[i].dir);
         struct st_hf_reader *r = NULL;
@@ -211,14 +208,13 @@ static void test_parts_of_other_sizes_are_named(void **state)
 }
 
 /* A scale that is no number, or infinite: the first one, one that is read with others before it, the last one. */
-static void test_values_that_are_no_numbers_are_named(void **state)
+TEST(test_values_that_are_no_numbers_are_named)
 {
     static const uint32_t bits[] = {0x7fc00000u, 0x7f800000u, 0xff800000u}, blocks[] = {0, 261, 319};
     struct st_model *m = model_of(PLAIN);
     const struct st_tensor *t = tensor_named(m, UP);
     float *values = malloc(t->elems * sizeof(*values));
 
-    (void)state;
     assert_non_null(values);
     for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
         struct st_weight_source source;
@@ -236,28 +232,26 @@ static void test_values_that_are_no_numbers_are_named(void **state)
     st_model_destroy(m);
 }
 
-static void test_there_is_no_digest(void **state)
+TEST(test_there_is_no_digest)
 {
     char hex[33];
 
-    (void)state;
     assert_refused(st_hf_digest(PLAIN, hex), STRATA_E_INPUT, "quantised, which have no digest");
 }
 
 /* Codes without a state, where config.json says that there may be some, are no weights. */
-static void test_codes_alone_are_refused(void **state)
+TEST(test_codes_alone_are_refused)
 {
     struct st_model *m = model_of(PLAIN);
     struct st_hf_reader *r = NULL;
 
-    (void)state;
     copy_changed(PLAIN "/model.safetensors", "\"" UP ".quant_state.bitsandbytes__nf4\"",
                  "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.attn.masked_bias\"");
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, UP " has shape [10240, 1]");
     st_model_destroy(m);
 }
 
-static void test_states_of_other_kinds_are_refused(void **state)
+TEST(test_states_of_other_kinds_are_refused)
 {
     static const struct {
         const char *json, *sentence;
@@ -275,22 +269,8 @@ static void test_states_of_other_kinds_are_refused(void **state)
     };
     struct st_hf_packed_state out;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(st_hf_packed_parse(&out, rows[i].json, strlen(rows[i].json), "state"), STRATA_E_INPUT, rows[i].sentence);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_are_those_of_bitsandbytes),
-        cmocka_unit_test(test_faults_are_named),
-        cmocka_unit_test(test_parts_of_other_sizes_are_named),
-        cmocka_unit_test(test_values_that_are_no_numbers_are_named),
-        cmocka_unit_test(test_there_is_no_digest),
-        cmocka_unit_test(test_codes_alone_are_refused),
-        cmocka_unit_test(test_states_of_other_kinds_are_refused),
-    };
-
-    return cmocka_run_group_tests_name("hf_packed", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -190,41 +190,36 @@ static void walk_merging(const struct lie *new, const struct lie *old, bool last
     st_model_destroy(x.m);
 }
 
-static void test_a_merged_file_replaces_a_file(void **state)
+TEST_SETUP(test_a_merged_file_replaces_a_file, scratch_begin, scratch_end)
 {
-    (void)state;
     walk_merging(&whole, &whole, false);
 }
 
-static void test_a_merged_file_replaces_shards(void **state)
+TEST_SETUP(test_a_merged_file_replaces_shards, scratch_begin, scratch_end)
 {
-    (void)state;
     walk_merging(&whole, &other, false);
 }
 
-static void test_merged_shards_replace_a_file(void **state)
+TEST_SETUP(test_merged_shards_replace_a_file, scratch_begin, scratch_end)
 {
-    (void)state;
     walk_merging(&usual, &whole, true);
 }
 
-static void test_merged_shards_replace_shards(void **state)
+TEST_SETUP(test_merged_shards_replace_shards, scratch_begin, scratch_end)
 {
-    (void)state;
     walk_merging(&usual, &other, false);
 }
 
 /* Shards and small files, in a directory that has something else: whichever call fails, the next merge can have the names.  What
  * is copied beside the model comes when the model is whole, and a directory that cannot be synced is no reason to take it back.
  */
-static void test_a_merge_that_fails_leaves_nothing(void **state)
+TEST_SETUP(test_a_merge_that_fails_leaves_nothing, scratch_begin, scratch_end)
 {
     struct fault_walk walk = {.result = -EIO};
     char base[256], out[256];
     struct merge x = {.base = base};
     uint32_t nothing = 0;
 
-    (void)state;
     snprintf(base, sizeof(base), "%s", scratch_path("base"));
     snprintf(out, sizeof(out), "%s", scratch_path("out"));
     scratch_put("base/generation_config.json", "{}");
@@ -252,13 +247,12 @@ static void test_a_merge_that_fails_leaves_nothing(void **state)
 }
 
 /* Of one name they are replaced one by one; a sentence says so where it stops in between. */
-static void test_shards_of_the_same_names_are_each_whole(void **state)
+TEST_SETUP(test_shards_of_the_same_names_are_each_whole, scratch_begin, scratch_end)
 {
     char base[256];
     struct fault_walk walk = {.site = "file.rename", .result = -EIO};
     struct merge x = {.base = base};
 
-    (void)state;
     snprintf(base, sizeof(base), "%s", scratch_path("base"));
     scratch_put("base/config.json", "");
     scratch_put("out/config.json", "");
@@ -290,11 +284,10 @@ static strata_status train_over(void *ctx, const char *out)
     return write_model(ctx, out);
 }
 
-static void test_a_trained_model_replaces_shards(void **state)
+TEST_SETUP(test_a_trained_model_replaces_shards, scratch_begin, scratch_end)
 {
     struct st_model *m = open_model(MODEL);
 
-    (void)state;
     walk_replacing(train_over, m, &other, false);
     st_model_destroy(m);
 }
@@ -337,14 +330,13 @@ static void put_copy(const char *dir, const char *from, const char *name)
     free(text);
 }
 
-static void test_an_adapter_replaces_an_adapter(void **state)
+TEST_SETUP(test_an_adapter_replaces_an_adapter, scratch_begin, scratch_end)
 {
     static const char *const names[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
     struct fault_walk walk = {.result = -EIO};
     struct st_model *m = open_model(MODEL);
     struct st_hf_adapter *a;
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, copy_adapter("llama_linear", NULL, NULL, NULL)));
     assert_ok(write_adapter(m, a, scratch_path("fresh")));
     scratch_put("out/" ST_ADAPTER_CONFIG_NAME, "");
@@ -369,14 +361,13 @@ static void test_an_adapter_replaces_an_adapter(void **state)
 }
 
 /* Where there was none. */
-static void test_an_adapter_is_there_or_not(void **state)
+TEST_SETUP(test_an_adapter_is_there_or_not, scratch_begin, scratch_end)
 {
     struct fault_walk walk = {.result = -EIO};
     struct st_model *m = open_model(MODEL);
     struct st_hf_adapter *a;
     uint32_t none = 0;
 
-    (void)state;
     assert_ok(st_hf_adapter_open(&a, m, copy_adapter("llama_linear", NULL, NULL, NULL)));
     scratch_put("out/notes", "mine");
     while (fault_walk_next(&walk)) {
@@ -401,12 +392,11 @@ static void test_an_adapter_is_there_or_not(void **state)
 }
 
 /* Cut, the path would be another file's. */
-static void test_too_long_a_path_removes_nothing(void **state)
+TEST_SETUP(test_too_long_a_path_removes_nothing, scratch_begin, scratch_end)
 {
     const char *begin = scratch_path("");
     char dir[ST_PATH_MAX];
 
-    (void)state;
     scratch_put("model", "mine");
     memset(dir, '/', sizeof(dir));
     memcpy(dir, begin, strlen(begin));
@@ -415,22 +405,4 @@ static void test_too_long_a_path_removes_nothing(void **state)
     assert_int_equal(access(scratch_path("model"), F_OK), 0);
     assert_int_equal(st_hf_output_remove(dir, "model"), STRATA_OK);
     assert_int_equal(access(scratch_path("model"), F_OK), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_merged_file_replaces_a_file, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_a_merged_file_replaces_shards, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_merged_shards_replace_a_file, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_merged_shards_replace_shards, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_shards_of_the_same_names_are_each_whole, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_a_merge_that_fails_leaves_nothing, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_a_trained_model_replaces_shards, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_an_adapter_replaces_an_adapter, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_an_adapter_is_there_or_not, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(test_too_long_a_path_removes_nothing, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void write_out(const struct st_model *m, const char *to)
     assert_ok(write_model_from(m, scratch_path(to), source));
 }
 
-static void test_small_files_go_along(void **state)
+TEST(test_small_files_go_along)
 {
     static const char *const stay[] = {
         "UPPER.BIN",      "64.tflite",    "rust_model.ot", "model.safetensors",
@@ -71,7 +71,6 @@ static void test_small_files_go_along(void **state)
     char name[64], config[1024];
     struct stat info;
 
-    (void)state;
     scratch_open();
     make_source();
     for (size_t i = 0; i < sizeof(stay) / sizeof(stay[0]); i++) {
@@ -100,11 +99,10 @@ static void test_small_files_go_along(void **state)
 }
 
 /* transformers' other chat templates: a model trained on them would lose them without a word. */
-static void test_a_folder_of_templates_is_told(void **state)
+TEST(test_a_folder_of_templates_is_told)
 {
     struct st_model *m = tiny_model(STRATA_F32);
 
-    (void)state;
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("from/additional_chat_templates"), 0700), 0);
@@ -118,7 +116,7 @@ static void test_a_folder_of_templates_is_told(void **state)
 }
 
 /* As with cp: less what the umask takes, and never set-user-ID. */
-static void test_copies_keep_their_permissions(void **state)
+TEST(test_copies_keep_their_permissions)
 {
     static const struct {
         const char *name;
@@ -131,7 +129,6 @@ static void test_copies_keep_their_permissions(void **state)
     struct stat info;
     char name[64];
 
-    (void)state;
     scratch_open();
     make_source();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -152,7 +149,7 @@ static void test_copies_keep_their_permissions(void **state)
     st_model_destroy(m);
 }
 
-static void test_config_changes_in_its_dtype_alone(void **state)
+TEST(test_config_changes_in_its_dtype_alone)
 {
     static const struct {
         strata_dtype dtype;
@@ -169,7 +166,6 @@ static void test_config_changes_in_its_dtype_alone(void **state)
          ", \"x\": {\"dtype\": \"float32\"}, \"dtype\": \"bfloat16\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_model *m = tiny_model(rows[i].dtype);
         char before[1024], after[1024];
@@ -187,14 +183,13 @@ static void test_config_changes_in_its_dtype_alone(void **state)
 }
 
 /* A dtype that is not said is fp32; another one is said behind everything else. */
-static void test_dtype_is_added(void **state)
+TEST(test_dtype_is_added)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     char config[1024];
     size_t bytes;
     char *have;
 
-    (void)state;
     scratch_open();
     make_source();
     snprintf(config, sizeof(config), CONFIG, "");
@@ -209,11 +204,10 @@ static void test_dtype_is_added(void **state)
 }
 
 /* Whoever made a file in the way of a copy keeps it; what the run itself made before is there already. */
-static void test_files_of_others_stay(void **state)
+TEST(test_files_of_others_stay)
 {
     struct st_model *m = tiny_model(STRATA_F32);
 
-    (void)state;
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
@@ -242,7 +236,7 @@ static void put_large(const char *name, off_t bytes, off_t at, char byte)
 }
 
 /* A file that stays is told of where it is another one, wherever they differ; they are read in parts of 1 MiB. */
-static void test_files_that_differ_are_told(void **state)
+TEST(test_files_that_differ_are_told)
 {
     static const struct {
         off_t bytes, at;
@@ -255,7 +249,6 @@ static void test_files_that_differ_are_told(void **state)
                 {(2 << 20) + 3, 1, 'x'}};
     struct st_model *m = tiny_model(STRATA_F32);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const bool same = rows[i].byte == 'x' && rows[i].bytes == (2 << 20) + 3;
 
@@ -275,11 +268,10 @@ static void test_files_that_differ_are_told(void **state)
 }
 
 /* Where it exists it alone counts: one of the model that was there must not stay. */
-static void test_generation_config_is_the_sources_or_none(void **state)
+TEST(test_generation_config_is_the_sources_or_none)
 {
     struct st_model *m = tiny_model(STRATA_F32);
 
-    (void)state;
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
@@ -294,12 +286,11 @@ static void test_generation_config_is_the_sources_or_none(void **state)
 }
 
 /* Of a configuration that names no dtype, the weights' own; what cannot be read is no fp32. */
-static void test_a_dtype_is_read_or_refused(void **state)
+TEST(test_a_dtype_is_read_or_refused)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     strata_dtype dtype;
 
-    (void)state;
     scratch_open();
     assert_ok(write_new_model(m, scratch_path("out")));
     assert_int_equal(unlink(scratch_path("out/config.json")), 0);
@@ -324,7 +315,7 @@ static void test_a_dtype_is_read_or_refused(void **state)
 }
 
 /* Either spelling, with or without "torch."; "dtype" is the newer one; of neither the first tensor's is taken. */
-static void test_a_dtype_has_two_spellings(void **state)
+TEST(test_a_dtype_has_two_spellings)
 {
     static const struct {
         const char *config;
@@ -342,7 +333,6 @@ static void test_a_dtype_has_two_spellings(void **state)
     struct st_model *m = tiny_model(STRATA_BF16);
     strata_dtype dtype;
 
-    (void)state;
     scratch_open();
     assert_ok(write_new_model(m, scratch_path("out")));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -392,13 +382,12 @@ static void test_a_dtype_has_two_spellings(void **state)
     st_model_destroy(m);
 }
 
-static void test_what_cannot_be_read_is_known_at_the_start(void **state)
+TEST(test_what_cannot_be_read_is_known_at_the_start)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_writer *w = NULL;
     char source[256];
 
-    (void)state;
     scratch_open();
     make_source();
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
@@ -419,12 +408,11 @@ static void test_what_cannot_be_read_is_known_at_the_start(void **state)
 }
 
 /* The tokenizer that a run was told to use belongs to what it writes: all of it, and nothing of the source's. */
-static void test_another_tokenizer_goes_along(void **state)
+TEST(test_another_tokenizer_goes_along)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     char source[256], dir[256], file[256];
 
-    (void)state;
     scratch_open();
     make_source();
     scratch_put("from/vocab.json", "of the source");
@@ -461,13 +449,12 @@ static void test_another_tokenizer_goes_along(void **state)
 }
 
 /* A model is read with the tokenizer in its directory: nothing stays there of the one before it. */
-static void test_a_tokenizer_is_replaced_whole(void **state)
+TEST(test_a_tokenizer_is_replaced_whole)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_writer *w;
     char other[256], from[256], to[256];
 
-    (void)state;
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("other"), 0700), 0);
@@ -515,13 +502,12 @@ static void test_a_tokenizer_is_replaced_whole(void **state)
 }
 
 /* What lay there at the start is written, whatever becomes of the source. */
-static void test_the_source_may_go(void **state)
+TEST(test_the_source_may_go)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_writer *w;
     char source[256];
 
-    (void)state;
     scratch_open();
     make_source();
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
@@ -537,13 +523,12 @@ static void test_the_source_may_go(void **state)
 }
 
 /* No temporary file stays, and weights that have their name are whole. */
-static void test_every_single_failure_is_clean(void **state)
+TEST(test_every_single_failure_is_clean)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     struct fault_walk walk = {.result = -EIO};
     uint32_t written_all_the_same = 0;
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         char source[256], to[256];
         strata_status st;
@@ -566,27 +551,4 @@ static void test_every_single_failure_is_clean(void **state)
     }
     assert_true(walk.failed > 30 && written_all_the_same > 5);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_files_go_along),
-        cmocka_unit_test(test_a_folder_of_templates_is_told),
-        cmocka_unit_test(test_copies_keep_their_permissions),
-        cmocka_unit_test(test_config_changes_in_its_dtype_alone),
-        cmocka_unit_test(test_dtype_is_added),
-        cmocka_unit_test(test_files_of_others_stay),
-        cmocka_unit_test(test_files_that_differ_are_told),
-        cmocka_unit_test(test_generation_config_is_the_sources_or_none),
-        cmocka_unit_test(test_a_dtype_has_two_spellings),
-        cmocka_unit_test(test_a_dtype_is_read_or_refused),
-        cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
-        cmocka_unit_test(test_another_tokenizer_goes_along),
-        cmocka_unit_test(test_a_tokenizer_is_replaced_whole),
-        cmocka_unit_test(test_the_source_may_go),
-        cmocka_unit_test(test_every_single_failure_is_clean),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,19 +4,14 @@
 #include "core/base/fault.h"
 #include "model/hf/hub.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const variables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME",
                                         "HOME",         "TRANSFORMERS_CACHE"};
@@ -55,12 +50,11 @@ static strata_status find(char dir[ST_PATH_MAX], const char *id)
     return st_hub_find(dir, root, id);
 }
 
-static void finds_what_refs_name(void **state)
+TEST_SETUP(finds_what_refs_name, begin, scratch_end)
 {
     static const char *const ids[] = {"org/m", "org/m@main", "org/m@abc1"};
     char dir[ST_PATH_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
         assert_int_equal(find(dir, ids[i]), STRATA_OK);
         assert_string_equal(dir, scratch_path("c/models--org--m/snapshots/abc1"));
@@ -72,11 +66,10 @@ static void finds_what_refs_name(void **state)
 }
 
 /* A pull request's revision has slashes, and so has the name of its file. */
-static void a_revision_may_be_a_pull_request(void **state)
+TEST_SETUP(a_revision_may_be_a_pull_request, begin, scratch_end)
 {
     char dir[ST_PATH_MAX];
 
-    (void)state;
     make("c/models--org--m/refs/refs/pr");
     make("c/models--org--m/snapshots/abc2");
     scratch_put("c/models--org--m/refs/refs/pr/1", "abc2");
@@ -88,12 +81,11 @@ static void a_revision_may_be_a_pull_request(void **state)
 }
 
 /* What may not be read is there, perhaps, and the sentence says which place that is. */
-static void what_is_forbidden_is_called_so(void **state)
+TEST_SETUP(what_is_forbidden_is_called_so, begin, scratch_end)
 {
     static const char *const places[] = {"c/models--org--m", "c/models--org--m/refs/main", "c/models--org--m/snapshots/abc1"};
     char dir[ST_PATH_MAX], want[ST_PATH_MAX + 32];
 
-    (void)state;
     for (uint32_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = "hub.stat", .after = i, .count = 1, .result = -EACCES});
         assert_int_equal(find(dir, "org/m"), STRATA_E_INPUT);
@@ -104,12 +96,11 @@ static void what_is_forbidden_is_called_so(void **state)
 }
 
 /* The first variable that is set says where the cache is; the last is looked into for what is not there. */
-static void variables_have_an_order(void **state)
+TEST_SETUP(variables_have_an_order, begin, scratch_end)
 {
     static const char *const below[] = {"", "", "/hub", "/huggingface/hub", "/.cache/huggingface/hub"};
     char dir[ST_PATH_MAX], root[ST_PATH_MAX], want[ST_PATH_MAX];
 
-    (void)state;
     for (size_t first = 5; first-- > 0;) {
         setenv(variables[first], scratch_path(variables[first]), 1);
         unsetenv("HF_HUB_CACHE");
@@ -125,23 +116,21 @@ static void variables_have_an_order(void **state)
     assert_string_equal(dir, scratch_path("c/models--org--m/snapshots/abc1"));
 }
 
-static void names_lead_nowhere_else(void **state)
+TEST_SETUP(names_lead_nowhere_else, begin, scratch_end)
 {
     static const char *const names[] = {"../m",       "org/..", "org/m/x", "org",         "/m",           "org/",     "org/m@",
                                         "org/m@../x", "o g/m",  "a@b/c",   "org/m@refs/", "org/m@a/../b", "org/m@/a", "~/m"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_false(st_hub_is_id(names[i]));
 }
 
-static void hostile_refs_are_refused(void **state)
+TEST_SETUP(hostile_refs_are_refused, begin, scratch_end)
 {
     static const char *const texts[] = {"../../../x", "..", "", "abc1/../..", "abc1 abc2", "/etc"};
     char dir[ST_PATH_MAX];
     const char *ref;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         scratch_put("c/models--org--m/refs/main", texts[i]);
         assert_int_equal(find(dir, "org/m"), STRATA_E_INPUT);
@@ -156,18 +145,4 @@ static void hostile_refs_are_refused(void **state)
     assert_int_equal(unlink(ref), 0);
     assert_int_equal(mkdir(ref, 0700), 0);
     assert_int_equal(find(dir, "org/m"), STRATA_E_INPUT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(finds_what_refs_name, begin, scratch_end),
-        cmocka_unit_test_setup_teardown(a_revision_may_be_a_pull_request, begin, scratch_end),
-        cmocka_unit_test_setup_teardown(what_is_forbidden_is_called_so, begin, scratch_end),
-        cmocka_unit_test_setup_teardown(variables_have_an_order, begin, scratch_end),
-        cmocka_unit_test_setup_teardown(names_lead_nowhere_else, begin, scratch_end),
-        cmocka_unit_test_setup_teardown(hostile_refs_are_refused, begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

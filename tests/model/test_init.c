@@ -16,13 +16,12 @@ static float *page_values(const struct st_model *m, uint64_t seed, uint32_t page
     return values;
 }
 
-static void test_ranges_equal_the_whole(void **state)
+TEST(test_ranges_equal_the_whole)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_model_init init = {.model = m, .seed = 5};
     const struct st_weight_source source = st_model_init_source(&init);
 
-    (void)state;
     for (uint32_t page = 0; page < m->workload.page_count; page++) {
         const uint64_t elems = m->workload.pages[page].elems;
         float *whole = page_values(m, 5, page), part[61];
@@ -39,7 +38,7 @@ static void test_ranges_equal_the_whole(void **state)
 }
 
 /* Values of the table do not depend on where its slices are cut: slice 1 continues slice 0. */
-static void test_slices_continue_the_table(void **state)
+TEST(test_slices_continue_the_table)
 {
     const struct st_model_config config = {
         .name = "wide", .blocks = 1, .hidden = 8, .heads = 1, .ffn = 8, .vocab = 6000, .context = 8, .norm_eps = 1e-5f};
@@ -48,7 +47,6 @@ static void test_slices_continue_the_table(void **state)
     struct st_model *cut, *whole;
     float *first, *second, *same;
 
-    (void)state;
     whole_config.vocab = 4096;
     assert_ok(st_model_create(&cut, &config, &batch));
     assert_ok(st_model_create(&whole, &whole_config, &batch));
@@ -80,13 +78,12 @@ static void check_tensor(const struct st_tensor *t, const float *values, double 
     assert_true(fabs(sqrt(squares / n) - std) < 5.0 * std / sqrt(2.0 * n));
 }
 
-static void test_distribution_is_gpt2s(void **state)
+TEST(test_distribution_is_gpt2s)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16};
     struct st_model_config config;
     struct st_model *m;
 
-    (void)state;
     assert_ok(st_model_preset(&config, "nano"));
     assert_ok(st_model_create(&m, &config, &batch));
     for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
@@ -101,12 +98,11 @@ static void test_distribution_is_gpt2s(void **state)
     st_model_destroy(m);
 }
 
-static void test_distribution_of_llama(void **state)
+TEST(test_distribution_of_llama)
 {
     struct st_model_config config = tiny_llama_config();
     struct st_model *m;
 
-    (void)state;
     config.hidden = 128;
     config.ffn = 384;
     config.family = ST_FAMILY_QWEN2;
@@ -158,20 +154,18 @@ static void check_adapters(const char *text, double std)
     st_model_destroy(m);
 }
 
-static void test_adapters_begin_as_pefts(void **state)
+TEST(test_adapters_begin_as_pefts)
 {
-    (void)state;
     check_adapters("{\"r\":64,\"target_modules\":\"all-linear\"}", 0.0);
     check_adapters("{\"r\":32,\"target_modules\":\"all-linear\",\"init_lora_weights\":\"gaussian\"}", 1.0 / 32);
 }
 
-static void test_seeds_and_tensors_differ(void **state)
+TEST(test_seeds_and_tensors_differ)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     const uint32_t page = m->workload.block_first;
     float *a = page_values(m, 1, page), *b = page_values(m, 2, page), *other = page_values(m, 1, page + 1);
 
-    (void)state;
     for (uint32_t i = 0; i < 100; i++)
         assert_true(a[i] != b[i] && a[i] != other[i]);
     free(a);
@@ -180,28 +174,15 @@ static void test_seeds_and_tensors_differ(void **state)
     st_model_destroy(m);
 }
 
-static void test_padding_is_zero(void **state)
+TEST(test_padding_is_zero)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     const struct st_page *p = &m->workload.pages[0]; /* 131 * 24 elements and padding */
     float *values = page_values(m, 9, 0);
 
-    (void)state;
     assert_true(p->elems > p->params);
     for (uint64_t i = p->params; i < p->elems; i++)
         assert_true(values[i] == 0.0f);
     free(values);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges_equal_the_whole),   cmocka_unit_test(test_slices_continue_the_table),
-        cmocka_unit_test(test_distribution_is_gpt2s),    cmocka_unit_test(test_adapters_begin_as_pefts),
-        cmocka_unit_test(test_seeds_and_tensors_differ), cmocka_unit_test(test_distribution_of_llama),
-        cmocka_unit_test(test_padding_is_zero),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,38 +117,22 @@ static void adapt(const struct st_model_config *config, struct st_model_batch ba
     st_adapter_spec_destroy(spec);
 }
 
-static void training_stays_within(void **state)
+TEST(training_stays_within)
 {
-    (void)state;
     each_model(train);
 }
 
-static void frozen_tensors_stay_within(void **state)
+TEST(frozen_tensors_stay_within)
 {
-    (void)state;
     each_model(freeze_each);
 }
 
-static void adapters_stay_within(void **state)
+TEST(adapters_stay_within)
 {
-    (void)state;
     each_model(adapt);
 }
 
-static void generation_stays_within(void **state)
+TEST(generation_stays_within)
 {
-    (void)state;
     each_model(generate);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_stays_within),
-        cmocka_unit_test(frozen_tensors_stay_within),
-        cmocka_unit_test(adapters_stay_within),
-        cmocka_unit_test(generation_stays_within),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,9 @@
 #include "core/base/size.h"
 #include "core/system/path.h"
 #include "tests/common/renders.h"
+#include "tests/common/test.h"
 
 #include <ctype.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define BELOW 128 /* the tables begin at -128 */
 
@@ -41,30 +35,18 @@ const __int32_t **__ctype_toupper_loc(void)
     return table_of(capital);
 }
 
-static void a_template_changes_case_as_python(void **state)
+TEST(a_template_changes_case_as_python)
 {
-    (void)state;
     assert_renders_alone("{{ 'info' | upper }} {{ 'INFO' | lower }} {{ 'in it' | title }} {{ 'iI'.upper() }}",
                          "INFO info In It II");
 }
 
-static void names_are_the_same_in_any_case(void **state)
+TEST(names_are_the_same_in_any_case)
 {
     uint64_t bytes = 0;
 
-    (void)state;
     assert_int_equal(st_size_parse("2GIB", &bytes), 0);
     assert_true(bytes == UINT64_C(2) << 30);
     assert_true(st_path_ends("book.BIN", ".bin"));
     assert_false(st_path_ends("book.BIN", ".ban"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_template_changes_case_as_python),
-        cmocka_unit_test(names_are_the_same_in_any_case),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

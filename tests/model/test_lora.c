@@ -73,9 +73,8 @@ static void check_peft(uint32_t pair)
     st_json_free(root);
 }
 
-static void test_loss_and_gradients_are_pefts(void **state)
+TEST(test_loss_and_gradients_are_pefts)
 {
-    (void)state;
     for (uint32_t i = 0; i < PAIRS; i++)
         check_peft(i);
 }
@@ -89,11 +88,10 @@ static void assert_same_bits(const struct rig *a, const struct rig *b)
 }
 
 /* Kept and recomputed; another table of kernels, and another number of workers. */
-static void test_bits(void **state)
+TEST(test_bits)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (uint32_t i = 0; i < 3 * PAIRS; i++) {
         struct rig kept, other;
         double loss;
@@ -111,9 +109,8 @@ static void test_bits(void **state)
 /* Of what is kept of a block, backward needs every part, though all that is not an adapter is frozen: what only gradients of
  * weights need (the inputs of layers behind a norm or an activation, and with them the norm's statistics, 4 or 8 bytes a row) is
  * computed again where an adapter needs it. */
-static void test_all_that_is_kept_is_needed(void **state)
+TEST(test_all_that_is_kept_is_needed)
 {
-    (void)state;
     for (uint32_t pair = 0; pair < PAIRS; pair++) {
         struct rig whole, spoilt;
         struct st_block_values v;
@@ -146,9 +143,8 @@ static void test_all_that_is_kept_is_needed(void **state)
 }
 
 /* Nothing is rounded between W x and s B (A x): 16 bits are as near to fp32 as without adapters. */
-static void test_narrow_is_near(void **state)
+TEST(test_narrow_is_near)
 {
-    (void)state;
     for (uint32_t i = 0; i < 2 * PAIRS; i++) {
         const strata_dtype dtype = i % 2 == 0 ? STRATA_BF16 : STRATA_F16;
         const double tolerance = dtype == STRATA_BF16 ? 0.08 : 0.01;
@@ -251,7 +247,7 @@ static double exact(const struct rig *r, const struct st_tensor *w, const struct
 
 /* The first feed-forward layer, whose input stays in the workspace: its output is the nearest bf16 number to the whole sum, save
  * where fp32 sums lie on the other side of a tie. */
-static void test_one_rounding(void **state)
+TEST(test_one_rounding)
 {
     const struct st_model_config config = tiny_config();
     const struct st_model_batch batch = {.micro_batch = 2, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
@@ -261,7 +257,6 @@ static void test_one_rounding(void **state)
     struct st_call call;
     struct rig r;
 
-    (void)state;
     seeded_open(&r, &config, batch, "{\"r\":4,\"lora_alpha\":20,\"target_modules\":[\"c_fc\"]}");
     for (uint64_t i = 0; i < (uint64_t)r.rows * config.hidden; i++) {
         const float value = (float)(i * 2654435761u % 1024) / 512.0f - 1.0f;
@@ -292,7 +287,7 @@ static void test_one_rounding(void **state)
 
 enum { TALL_SEQ = 100, TALL_BATCH = 21, TALL_ROWS = TALL_SEQ * TALL_BATCH };
 
-static void test_rows_in_parts(void **state)
+TEST(test_rows_in_parts)
 {
     static const char spec[] = "{\"r\":3,\"target_modules\":\"all-linear\"}";
     static int32_t tokens[TALL_ROWS], targets[TALL_ROWS];
@@ -303,7 +298,6 @@ static void test_rows_in_parts(void **state)
     struct rig whole, part;
     double sum = 0.0;
 
-    (void)state;
     assert_true(TALL_ROWS > ST_ADAPTED_ROWS);
     for (uint32_t i = 0; i < TALL_ROWS; i++) {
         tokens[i] = (int32_t)(i * 2654435761u % 500);
@@ -342,11 +336,10 @@ static void last_logits(const struct st_model_config *config, uint32_t chunk, co
     rig_close(&r);
 }
 
-static void test_generation(void **state)
+TEST(test_generation)
 {
     struct st_model_config configs[] = {tiny_config(), tiny_llama_config()};
 
-    (void)state;
     for (uint32_t k = 0; k < 2; k++) {
         float *want = malloc(configs[k].vocab * sizeof(*want)), *got = malloc(configs[k].vocab * sizeof(*got));
         int32_t tokens[24];
@@ -367,7 +360,7 @@ static void test_generation(void **state)
 
 /* As they begin, adapters add nothing: modules that are saved whole have the gradients of a model without adapters, and A none.
  */
-static void test_saved_modules(void **state)
+TEST(test_saved_modules)
 {
     static const char text[] =
         "{\"target_modules\":[\"v_proj\",\"down_proj\"],\"modules_to_save\":[\"q_proj\",\"lm_head\",\"input_layernorm\"]}";
@@ -380,7 +373,6 @@ static void test_saved_modules(void **state)
     struct rig all, some;
     uint32_t saved = 0;
 
-    (void)state;
     batch.adapter = spec;
     golden_open(&all, dir, &plain, st_kernels_pick(NULL));
     golden_open(&some, dir, &batch, st_kernels_pick(NULL));
@@ -425,7 +417,7 @@ static double linear_flops(const struct st_model *m)
 }
 
 /* Blocks without adapters have no gradients at all; formats and sums of the pages. */
-static void test_pages(void **state)
+TEST(test_pages)
 {
     struct st_adapter_spec *spec = spec_from("{\"r\":4,\"target_modules\":[\"q_proj\",\"up_proj\"],\"layers_to_transform\":[1]}");
     struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16, .adapter = spec};
@@ -435,7 +427,6 @@ static void test_pages(void **state)
     struct st_model *m, *plain;
     double adapters;
 
-    (void)state;
     assert_ok(st_model_create(&m, &config, &batch));
     page = &m->workload.pages[m->workload.block_first];
     assert_int_equal(page->trained_elems, 0);
@@ -460,21 +451,4 @@ static void test_pages(void **state)
     assert_non_null(strstr(strata_last_error(), "strata.freeze beside an adapter"));
     st_model_destroy(m);
     st_adapter_spec_destroy(spec);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss_and_gradients_are_pefts),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_all_that_is_kept_is_needed),
-        cmocka_unit_test(test_narrow_is_near),
-        cmocka_unit_test(test_one_rounding),
-        cmocka_unit_test(test_rows_in_parts),
-        cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_saved_modules),
-        cmocka_unit_test(test_pages),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,9 +66,8 @@ static struct st_model *create(const char *preset, const struct st_model_batch *
     return m;
 }
 
-static void test_presets_have_the_published_parameters(void **state)
+TEST(test_presets_have_the_published_parameters)
 {
-    (void)state;
     for (uint32_t i = 0; i < PRESETS; i++) {
         struct st_model *m = create(presets[i].name, &bf16_batch);
         const struct st_workload *w = st_model_workload(m);
@@ -86,18 +85,17 @@ static void test_presets_have_the_published_parameters(void **state)
     assert_null(st_model_preset_name(PRESETS));
 }
 
-static void test_unknown_preset_names_the_nearest(void **state)
+TEST(test_unknown_preset_names_the_nearest)
 {
     struct st_model_config config;
 
-    (void)state;
     assert_refused(st_model_preset(&config, "gpt2-meduim"), STRATA_E_INVAL, "nearest: gpt2-medium");
     assert_refused(st_model_preset(&config, "nanp"), STRATA_E_INVAL, "nearest: nano");
     assert_refused(st_model_preset(&config, "llama1b"), STRATA_E_INVAL, "nearest: llama-1b");
     assert_refused(st_model_preset(&config, ""), STRATA_E_INVAL, "gpt2-xl");
 }
 
-static void test_published_names_have_presets(void **state)
+TEST(test_published_names_have_presets)
 {
     static const char *const names[][2] = {
         {"Llama-3.2-1B", "llama-1b"},
@@ -115,16 +113,14 @@ static void test_published_names_have_presets(void **state)
     };
     static const char *const none[] = {"", "/", "-it", "meta-", "org/model", "Llama-3.1-405B", "mistralai/Mistral-7B-v0.3"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_string_equal(st_model_preset_of(names[i][0]), names[i][1]);
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
         assert_null(st_model_preset_of(none[i]));
 }
 
-static void test_slice_rows(void **state)
+TEST(test_slice_rows)
 {
-    (void)state;
     assert_int_equal(st_table_slice_rows(50257, 1024), 4096);
     assert_int_equal(st_table_slice_rows(50257, 1025), 2048);
     assert_int_equal(st_table_slice_rows(50257, 65536), 64);
@@ -133,7 +129,7 @@ static void test_slice_rows(void **state)
     assert_int_equal(st_table_slice_rows(96, 64), 96);
 }
 
-static void test_block_page_holds_its_tensors_in_order(void **state)
+TEST(test_block_page_holds_its_tensors_in_order)
 {
     static const char *const names[] = {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight",  "mlp.c_proj.weight",
                                         "ln_1.weight",        "ln_1.bias",          "attn.c_attn.bias", "attn.c_proj.bias",
@@ -143,7 +139,6 @@ static void test_block_page_holds_its_tensors_in_order(void **state)
     const struct st_page *p = &w->pages[w->block_first + 1];
     uint64_t offset = 0;
 
-    (void)state;
     assert_int_equal(st_model_tensor_count(m), 2 + 2 * 12 + 2);
     for (uint32_t i = 0; i < 12; i++) {
         const struct st_tensor *t = st_model_tensor(m, 2 + 12 + i);
@@ -166,12 +161,11 @@ static void test_block_page_holds_its_tensors_in_order(void **state)
 }
 
 /* Same places, one group. */
-static void test_decay_all_moves_nothing(void **state)
+TEST(test_decay_all_moves_nothing)
 {
     struct st_model_batch batch = bf16_batch;
     struct st_model *apart, *together;
 
-    (void)state;
     apart = create("nano", &batch);
     batch.decay_all = true;
     together = create("nano", &batch);
@@ -219,14 +213,13 @@ static void check_pieces(struct st_model *m)
     st_model_destroy(m);
 }
 
-static void test_pieces_cover_every_tensor(void **state)
+TEST(test_pieces_cover_every_tensor)
 {
     static const char freeze[][128] = {"*.k_proj.*", "model.norm.weight"};
     struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
     struct st_model_config config = tiny_llama_config();
     struct st_model *m;
 
-    (void)state;
     check_pieces(tiny_model(STRATA_F32));
     config.untied = true;
     config.vocab = 5000;
@@ -237,12 +230,11 @@ static void test_pieces_cover_every_tensor(void **state)
     check_pieces(m);
 }
 
-static void test_head_workspace_is_bounded(void **state)
+TEST(test_head_workspace_is_bounded)
 {
     static const uint32_t micro_batches[] = {1, 4, 16};
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16};
 
-    (void)state;
     for (uint32_t i = 1; i < PRESETS; i++) {
         for (uint32_t j = 0; j < 6; j++) {
             const struct st_model_batch batch = {.micro_batch = micro_batches[j % 3],
@@ -258,7 +250,7 @@ static void test_head_workspace_is_bounded(void **state)
     }
 }
 
-static void test_bytes_and_flops(void **state)
+TEST(test_bytes_and_flops)
 {
     const struct st_model_batch batch = {.micro_batch = 2, .seq = 512, .grad_accum = 4, .dtype = STRATA_BF16, .workers = 2};
     struct st_model *m = create("gpt2", &batch);
@@ -266,7 +258,6 @@ static void test_bytes_and_flops(void **state)
     const double rows = 1024, hidden = 768;
     const struct st_attention attention = st_block_attention(m, 0);
 
-    (void)state;
     assert_int_equal(w->activation_bytes, 1024 * 768 * 2);
     assert_int_equal(w->block_internal_bytes, 1024 * 768 * 2 * 9 + 2 * 1024 * 8 + 1024 * 12 * 4);
     assert_true(w->block_workspace_bytes ==
@@ -279,12 +270,11 @@ static void test_bytes_and_flops(void **state)
     st_model_destroy(m);
 }
 
-static void test_more_workers_need_no_less_workspace(void **state)
+TEST(test_more_workers_need_no_less_workspace)
 {
     struct st_model_batch batch = bf16_batch;
     uint64_t last = 0;
 
-    (void)state;
     for (batch.workers = 0; batch.workers <= 8; batch.workers++) {
         struct st_model *m = create("nano", &batch);
 
@@ -294,7 +284,7 @@ static void test_more_workers_need_no_less_workspace(void **state)
     }
 }
 
-static void test_bad_batches_are_refused(void **state)
+TEST(test_bad_batches_are_refused)
 {
     static const struct {
         struct st_model_batch batch;
@@ -310,7 +300,6 @@ static void test_bad_batches_are_refused(void **state)
     struct st_model_config config;
     struct st_model *m = NULL;
 
-    (void)state;
     assert_ok(st_model_preset(&config, "nano"));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(st_model_create(&m, &config, &rows[i].batch), STRATA_E_INVAL, rows[i].part);
@@ -323,7 +312,7 @@ static struct st_model *of_config(const struct st_model_config *config)
     return tiny_model_of(config, STRATA_F32);
 }
 
-static void test_llama_page_holds_its_tensors_in_order(void **state)
+TEST(test_llama_page_holds_its_tensors_in_order)
 {
     static const char *const names[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
                                         "self_attn.o_proj.weight", "mlp.gate_proj.weight",    "mlp.up_proj.weight",
@@ -334,7 +323,6 @@ static void test_llama_page_holds_its_tensors_in_order(void **state)
     struct st_linear qkv;
     struct st_model *m;
 
-    (void)state;
     config.family = ST_FAMILY_QWEN2;
     config.biases = ST_BIAS_QKV;
     m = of_config(&config);
@@ -362,14 +350,13 @@ static void test_llama_page_holds_its_tensors_in_order(void **state)
     st_model_destroy(m);
 }
 
-static void test_untied_head_has_pages(void **state)
+TEST(test_untied_head_has_pages)
 {
     struct st_model_config config = tiny_llama_config();
     const struct st_workload *w;
     const struct st_tensor *head;
     struct st_model *m;
 
-    (void)state;
     config.vocab = 9000;
     config.untied = true;
     m = of_config(&config);
@@ -388,12 +375,11 @@ static void test_untied_head_has_pages(void **state)
 }
 
 /* Embeddings are multiplied by sqrt(hidden) as a tensor of the dtype would hold it. */
-static void test_embeddings_are_scaled_in_their_dtype(void **state)
+TEST(test_embeddings_are_scaled_in_their_dtype)
 {
     static const uint32_t sizes[] = {32, 64, 640, 1152, 2048, 2304, 3072, 3584, 5376, 8192};
     const struct st_kernels *k = st_kernels_pick("scalar");
 
-    (void)state;
     for (uint32_t i = 0; i < 3 * sizeof(sizes) / sizeof(sizes[0]); i++) {
         const struct st_model_batch batch = {
             .micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = (strata_dtype)(STRATA_F32 + i % 3)};
@@ -414,7 +400,7 @@ static void test_embeddings_are_scaled_in_their_dtype(void **state)
     }
 }
 
-static void test_llama_bytes_and_flops(void **state)
+TEST(test_llama_bytes_and_flops)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 512, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
     const struct st_model_batch generation = {
@@ -423,7 +409,6 @@ static void test_llama_bytes_and_flops(void **state)
     const struct st_workload *w = st_model_workload(m);
     const double hidden = 2048, linear = 2 * hidden * (2048 + 2 * 512 + 2048 + 3 * 8192);
 
-    (void)state;
     assert_int_equal(w->block_internal_bytes, 512 * (4 + 4 + 32 * 4 + 2 * (3072 + 2048 + 2048 + 2 * 8192)));
     assert_int_equal(w->constants_bytes, 512 * 64 * 4);
     assert_true(w->block_forward_flops == 512 * (linear + 4 * 512 * hidden));
@@ -438,7 +423,7 @@ static void test_llama_bytes_and_flops(void **state)
     st_model_destroy(m);
 }
 
-static void test_bad_configs_are_refused(void **state)
+TEST(test_bad_configs_are_refused)
 {
     static const struct st_model_config good = {
         .name = "x", .blocks = 1, .hidden = 64, .heads = 2, .ffn = 256, .vocab = 96, .context = 32, .norm_eps = 1e-5f};
@@ -462,7 +447,6 @@ static void test_bad_configs_are_refused(void **state)
     struct st_model_config config;
     struct st_model *m = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         config = good;
         memcpy((char *)&config + rows[i].offset, &rows[i].value, sizeof(rows[i].value));
@@ -477,7 +461,7 @@ static void test_bad_configs_are_refused(void **state)
     assert_null(m);
 }
 
-static void test_bad_llama_configs_are_refused(void **state)
+TEST(test_bad_llama_configs_are_refused)
 {
     static const struct {
         const char *part;
@@ -493,7 +477,6 @@ static void test_bad_llama_configs_are_refused(void **state)
     struct st_model_config config;
     struct st_model *m = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         config = tiny_llama_config();
         config.rope_type = ST_ROPE_LLAMA3;
@@ -512,12 +495,11 @@ static void test_bad_llama_configs_are_refused(void **state)
 }
 
 /* Every broken number is found. */
-static void test_workload_check_finds_faults(void **state)
+TEST(test_workload_check_finds_faults)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     const struct st_workload *good = st_model_workload(m);
 
-    (void)state;
     assert_ok(st_workload_check(good));
     for (uint32_t i = 0; i < 23; i++) {
         struct st_workload w;
@@ -602,30 +584,4 @@ static void test_workload_check_finds_faults(void **state)
     }
     st_workload_fini(NULL);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets_have_the_published_parameters),
-        cmocka_unit_test(test_unknown_preset_names_the_nearest),
-        cmocka_unit_test(test_published_names_have_presets),
-        cmocka_unit_test(test_slice_rows),
-        cmocka_unit_test(test_block_page_holds_its_tensors_in_order),
-        cmocka_unit_test(test_decay_all_moves_nothing),
-        cmocka_unit_test(test_pieces_cover_every_tensor),
-        cmocka_unit_test(test_head_workspace_is_bounded),
-        cmocka_unit_test(test_bytes_and_flops),
-        cmocka_unit_test(test_more_workers_need_no_less_workspace),
-        cmocka_unit_test(test_bad_batches_are_refused),
-        cmocka_unit_test(test_bad_configs_are_refused),
-        cmocka_unit_test(test_bad_llama_configs_are_refused),
-        cmocka_unit_test(test_llama_page_holds_its_tensors_in_order),
-        cmocka_unit_test(test_untied_head_has_pages),
-        cmocka_unit_test(test_embeddings_are_scaled_in_their_dtype),
-        cmocka_unit_test(test_llama_bytes_and_flops),
-        cmocka_unit_test(test_workload_check_finds_faults),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

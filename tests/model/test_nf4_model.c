@@ -119,9 +119,8 @@ static void check_steps(const char *dir, strata_dtype dtype)
     rig_close(&plain);
 }
 
-static void test_steps_are_those_of_the_widened_weights(void **state)
+TEST(test_steps_are_those_of_the_widened_weights)
 {
-    (void)state;
     for (strata_dtype dtype = STRATA_F32; dtype <= STRATA_F16; dtype++) {
         check_steps(TIED, dtype);
         check_steps(UNTIED, dtype);
@@ -157,12 +156,11 @@ static void open_adapted(struct rig *r, const char *dir, struct st_model_batch b
     rig_load(r, batch.nf4 ? left.from : (struct st_weight_source){.ctx = &left, .read = read_left});
 }
 
-static void test_adapters_of_nf4_are_those_of_the_widened_weights(void **state)
+TEST(test_adapters_of_nf4_are_those_of_the_widened_weights)
 {
     static const char *const specs[] = {"{\"r\":4,\"target_modules\":\"all-linear\"}",
                                         "{\"r\":2,\"target_modules\":[\"v_proj\",\"up_proj\"],\"modules_to_save\":[\"norm\"]}"};
 
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         struct st_model_batch batch = {.dtype = (strata_dtype)(STRATA_F32 + i / 2), .workers = 2, .nf4 = true};
         struct rig packed, plain;
@@ -180,7 +178,7 @@ static void test_adapters_of_nf4_are_those_of_the_widened_weights(void **state)
 
 /* --- places --- */
 
-static void test_linear_weights_are_a_group_of_their_own(void **state)
+TEST(test_linear_weights_are_a_group_of_their_own)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
     const struct st_model_config config = tiny_llama_config();
@@ -189,7 +187,6 @@ static void test_linear_weights_are_a_group_of_their_own(void **state)
     struct st_model *m;
     uint64_t elems = 0;
 
-    (void)state;
     assert_ok(st_model_create(&m, &config, &batch));
     p = &st_model_workload(m)->pages[st_model_workload(m)->block_first];
     g = &p->groups[p->group_count - 1];
@@ -213,13 +210,12 @@ static void test_linear_weights_are_a_group_of_their_own(void **state)
     st_model_destroy(m);
 }
 
-static void test_what_nf4_cannot_hold_is_refused(void **state)
+TEST(test_what_nf4_cannot_hold_is_refused)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
     struct st_model_config config = tiny_llama_config();
     struct st_model *m = NULL;
 
-    (void)state;
     config.hidden = 40;
     config.head_dim = 6;
     config.ffn = 40;
@@ -239,7 +235,7 @@ static strata_status read_nan(void *ctx, uint32_t page, uint64_t first, uint64_t
     return st;
 }
 
-static void test_values_that_are_not_finite_are_refused(void **state)
+TEST(test_values_that_are_not_finite_are_refused)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
     const struct st_model_config config = tiny_llama_config();
@@ -249,7 +245,6 @@ static void test_values_that_are_not_finite_are_refused(void **state)
     struct st_model *m;
     float *values;
 
-    (void)state;
     assert_ok(st_model_create(&m, &config, &batch));
     const uint32_t page = st_model_workload(m)->block_first;
     const uint64_t elems = st_model_workload(m)->pages[page].elems;
@@ -268,14 +263,13 @@ static void test_values_that_are_not_finite_are_refused(void **state)
 }
 
 /* Against their definition: less the mean of all, each 256 over their own largest magnitude, and of the values the nearest. */
-static void test_scales_of_scales(void **state)
+TEST(test_scales_of_scales)
 {
     static const float values[] = {
 #include "model/nf4_scales.inc"
     };
     static const uint64_t counts[] = {1, 2, 255, 256, 257, 600};
 
-    (void)state;
     for (uint32_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
         float scales[600], want[600];
         double sum = 0.0;
@@ -305,7 +299,7 @@ static void test_scales_of_scales(void **state)
 }
 
 /* Any cut of the page gives the same values, and they become records with the scales that they came from. */
-static void test_double_quantisation_does_not_depend_on_cuts(void **state)
+TEST(test_double_quantisation_does_not_depend_on_cuts)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
     const struct st_model_config config = tiny_llama_config();
@@ -315,7 +309,6 @@ static void test_double_quantisation_does_not_depend_on_cuts(void **state)
     float *whole, *plain, *part;
     bool moved = false;
 
-    (void)state;
     assert_ok(st_model_create(&m, &config, &batch));
     const uint32_t page = st_model_workload(m)->block_first;
     const struct st_page *p = &st_model_workload(m)->pages[page];
@@ -347,19 +340,4 @@ static void test_double_quantisation_does_not_depend_on_cuts(void **state)
     free(plain);
     free(part);
     st_model_destroy(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps_are_those_of_the_widened_weights),
-        cmocka_unit_test(test_adapters_of_nf4_are_those_of_the_widened_weights),
-        cmocka_unit_test(test_linear_weights_are_a_group_of_their_own),
-        cmocka_unit_test(test_what_nf4_cannot_hold_is_refused),
-        cmocka_unit_test(test_values_that_are_not_finite_are_refused),
-        cmocka_unit_test(test_scales_of_scales),
-        cmocka_unit_test(test_double_quantisation_does_not_depend_on_cuts),
-    };
-
-    return cmocka_run_group_tests_name("nf4_model", tests, NULL, NULL);
 }

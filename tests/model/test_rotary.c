@@ -4,13 +4,12 @@
 #include <math.h>
 
 /* Angles against their definition; llama3 scaling leaves fast pairs, divides slow ones and mixes between. */
-static void test_rotary_table(void **state)
+TEST(test_rotary_table)
 {
     struct st_model_config c = tiny_llama_config();
     float plain[16 * 8], scaled[16 * 8];
     double turns;
 
-    (void)state;
     c.rotary_dim = 8;
     st_rotary_table(plain, &c, 16, false);
     for (uint32_t p = 0; p < 16; p++) {
@@ -39,12 +38,11 @@ static void test_rotary_table(void **state)
 }
 
 /* The second list is for sequences longer than the original context, not as long. */
-static void test_rotary_lists_change_past_the_original_context(void **state)
+TEST(test_rotary_lists_change_past_the_original_context)
 {
     struct st_model_config c = tiny_llama_config();
     float table[17 * 8];
 
-    (void)state;
     c.rotary_dim = 8;
     c.rope_type = ST_ROPE_LONGROPE;
     c.rope_original = 16;
@@ -59,12 +57,11 @@ static void test_rotary_lists_change_past_the_original_context(void **state)
 }
 
 /* A context so short that its first pair turns less than once: the ramp of yarn is a step behind that pair. */
-static void test_rotary_ramp_without_a_width(void **state)
+TEST(test_rotary_ramp_without_a_width)
 {
     struct st_model_config c = tiny_llama_config();
     float table[3 * 8];
 
-    (void)state;
     c.rotary_dim = 8;
     c.rope_type = ST_ROPE_YARN;
     c.rope_factor = 4.0f;
@@ -79,12 +76,11 @@ static void test_rotary_ramp_without_a_width(void **state)
 }
 
 /* A table of sliding layers has a base of its own, and nothing of what scales the other: factors of pairs or of cos and sin. */
-static void test_rotary_table_of_sliding_layers(void **state)
+TEST(test_rotary_table_of_sliding_layers)
 {
     struct st_model_config c = tiny_llama_config();
     float local[16 * 8], global[16 * 8];
 
-    (void)state;
     c.rotary_dim = 8;
     c.rope_local_base = 500.0f;
     c.rope_factor = 8.0f;
@@ -107,16 +103,4 @@ static void test_rotary_table_of_sliding_layers(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rotary_table),
-        cmocka_unit_test(test_rotary_lists_change_past_the_original_context),
-        cmocka_unit_test(test_rotary_ramp_without_a_width),
-        cmocka_unit_test(test_rotary_table_of_sliding_layers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

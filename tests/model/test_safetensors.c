@@ -7,7 +7,7 @@ static strata_status parse(struct st_safetensors *out, const char *json, uint64_
     return st_safetensors_parse(out, json, strlen(json), 8 + strlen(json), data_bytes, "file.safetensors");
 }
 
-static void test_good_header(void **state)
+TEST(test_good_header)
 {
     static const char json[] = "{\"__metadata__\":{\"format\":\"pt\"},"
                                "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
@@ -16,7 +16,6 @@ static void test_good_header(void **state)
     struct st_safetensors s;
     char text[96];
 
-    (void)state;
     assert_ok(parse(&s, json, 16));
     assert_int_equal(s.count, 3);
     assert_string_equal(s.tensors[0].name, "a");
@@ -32,11 +31,10 @@ static void test_good_header(void **state)
     st_safetensors_fini(&s);
 }
 
-static void test_no_tensors_at_all(void **state)
+TEST(test_no_tensors_at_all)
 {
     struct st_safetensors s;
 
-    (void)state;
     assert_ok(parse(&s, "{}", 0));
     assert_int_equal(s.count, 0);
     st_safetensors_fini(&s);
@@ -44,7 +42,7 @@ static void test_no_tensors_at_all(void **state)
 
 #define ENTRY(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void test_faults_are_refused(void **state)
+TEST(test_faults_are_refused)
 {
     static const struct {
         const char *json;
@@ -84,7 +82,6 @@ static void test_faults_are_refused(void **state)
     };
     struct st_safetensors s;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(parse(&s, rows[i].json, rows[i].data_bytes), STRATA_E_INPUT, rows[i].part);
         assert_non_null(strstr(strata_last_error(), "file.safetensors"));
@@ -94,13 +91,12 @@ static void test_faults_are_refused(void **state)
     }
 }
 
-static void test_length_word(void **state)
+TEST(test_length_word)
 {
     static const unsigned char huge[] = {0, 0, 0, 0, 1, 0, 0, 0, '{', '}'}, beyond[] = {3, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     static const unsigned char good[] = {2, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     struct st_safetensors s;
 
-    (void)state;
     assert_refused(st_safetensors_read_memory(&s, good, 7, "f"), STRATA_E_INPUT, "too few");
     assert_refused(st_safetensors_read_memory(&s, huge, sizeof(huge), "f"), STRATA_E_INPUT, "over the format's limit");
     assert_refused(st_safetensors_read_memory(&s, beyond, sizeof(beyond), "f"), STRATA_E_INPUT, "ends inside its header");
@@ -108,7 +104,7 @@ static void test_length_word(void **state)
     st_safetensors_fini(&s);
 }
 
-static void test_written_header_is_read_back(void **state)
+TEST(test_written_header_is_read_back)
 {
     static const uint64_t table[] = {7, 4}, bias[] = {5};
     struct st_safetensors_writer *w;
@@ -116,7 +112,6 @@ static void test_written_header_is_read_back(void **state)
     unsigned char *header;
     uint64_t bytes;
 
-    (void)state;
     assert_ok(st_safetensors_writer_begin(&w, STRATA_BF16));
     st_safetensors_writer_add(w, "table", table, 2);
     st_safetensors_writer_add(w, "bias", bias, 1);
@@ -138,12 +133,11 @@ static void test_written_header_is_read_back(void **state)
 }
 
 /* Tensors begin at multiples of 8 bytes, however long the names are. */
-static void test_written_headers_fill_whole_words(void **state)
+TEST(test_written_headers_fill_whole_words)
 {
     static const uint64_t shape[] = {3};
     static const char name[] = "a name";
 
-    (void)state;
     for (size_t at = 0; at < sizeof(name) - 1; at++)
         for (uint32_t rank = 0; rank < 2; rank++) {
             struct st_safetensors_writer *w;
@@ -163,18 +157,4 @@ static void test_written_headers_fill_whole_words(void **state)
             st_safetensors_fini(&s);
             free(header);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_header),
-        cmocka_unit_test(test_no_tensors_at_all),
-        cmocka_unit_test(test_faults_are_refused),
-        cmocka_unit_test(test_length_word),
-        cmocka_unit_test(test_written_header_is_read_back),
-        cmocka_unit_test(test_written_headers_fill_whole_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* tests/model/test_sampler.c - the token for a given random number, against a plain sort in fp64. */
 #include "model/decoder/sampler.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -8,13 +9,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define VOCAB_MOST 300u
 
@@ -101,25 +95,23 @@ static int32_t picked(struct st_sampler *s, const float *logits, double uniform)
     return token;
 }
 
-static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
+TEST(greedy_takes_the_largest_and_the_first_of_equals)
 {
     const float logits[] = {1.0f, -2.0f, 7.0f, 7.0f, -INFINITY};
     struct st_sampler *s = make(5, 0, 0, 1);
 
-    (void)state;
     for (int i = 0; i < 10; i++)
         assert_int_equal(picked(s, logits, i * 0.0999), 2);
     st_sampler_destroy(s);
 }
 
 /* Probabilities 1/2, 1/4, 1/8, 1/8 in the order of tokens 3, 0, 1, 2: every border is exact. */
-static void borders_are_exact(void **state)
+TEST(borders_are_exact)
 {
     const float quarter = (float)log(0.25), eighth = (float)log(0.125);
     const float logits[] = {quarter, eighth, eighth, (float)log(0.5)};
     struct st_sampler *all = make(4, 1, 0, 1), *two = make(4, 1, 2, 1), *half = make(4, 1, 0, 0.4), *most = make(4, 1, 0, 0.8);
 
-    (void)state;
     assert_int_equal(picked(all, logits, 0), 3);
     assert_int_equal(picked(all, logits, 0.49), 3);
     assert_int_equal(picked(all, logits, 0.51), 0);
@@ -141,13 +133,12 @@ static void borders_are_exact(void **state)
 }
 
 /* transformers removes what is less likely than the k-th, so that equal ones have equal chances whatever their numbers are. */
-static void what_is_as_likely_as_the_last_of_top_k_stays(void **state)
+TEST(what_is_as_likely_as_the_last_of_top_k_stays)
 {
     const float logits[] = {1.0f, 2.0f, 1.0f, 0.0f, 1.0f};
     struct st_sampler *two = make(5, 1, 2, 1), *one = make(5, 1, 1, 1);
     bool drawn[5] = {false};
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         drawn[picked(two, logits, i / 100.0)] = true;
     assert_true(drawn[0] && drawn[1] && drawn[2] && drawn[4]);
@@ -158,12 +149,11 @@ static void what_is_as_likely_as_the_last_of_top_k_stays(void **state)
 }
 
 /* The smallest set whose probability is top-p, not the next larger one. */
-static void a_set_with_just_the_probability_is_enough(void **state)
+TEST(a_set_with_just_the_probability_is_enough)
 {
     const float equal[] = {1.0f, 1.0f, 1.0f, 1.0f};
     struct st_sampler *half = make(4, 1, 0, 0.5), *quarter = make(4, 1, 0, 0.25), *more = make(4, 1, 0, 0.51);
 
-    (void)state;
     assert_int_equal(picked(half, equal, 1 - 0x1p-53), 1);
     assert_int_equal(picked(quarter, equal, 1 - 0x1p-53), 0);
     assert_int_equal(picked(more, equal, 1 - 0x1p-53), 2);
@@ -183,14 +173,13 @@ static void logits_fill(float *logits, uint32_t vocab, uint64_t round)
     }
 }
 
-static void every_option_matches_the_reference(void **state)
+TEST(every_option_matches_the_reference)
 {
     static const uint32_t vocabs[] = {1, 2, 3, 17, 256, 300}, top_ks[] = {0, 1, 5, 1000};
     static const double temperatures[] = {0, 0.01, 0.7, 1, 3}, top_ps[] = {1, 0.95, 0.5, 1e-9};
     float logits[VOCAB_MOST];
     uint64_t round = 0, compared = 0;
 
-    (void)state;
     for (size_t v = 0; v < 6; v++)
         for (size_t t = 0; t < 5; t++)
             for (size_t k = 0; k < 4; k++)
@@ -218,14 +207,13 @@ static void every_option_matches_the_reference(void **state)
     assert_true(compared > 9000);
 }
 
-static void a_seed_gives_the_same_tokens(void **state)
+TEST(a_seed_gives_the_same_tokens)
 {
     float logits[VOCAB_MOST];
     struct st_sampler *a = make(VOCAB_MOST, 2, 0, 0.9), *b = make(VOCAB_MOST, 2, 0, 0.9), *other;
     const struct st_sampler_opts seed6 = {.temperature = 2, .top_p = 0.9, .repetition_penalty = 1, .seed = 6};
     uint32_t differ = 0;
 
-    (void)state;
     assert_int_equal(st_sampler_create(&other, VOCAB_MOST, &seed6), STRATA_OK);
     logits_fill(logits, VOCAB_MOST, 0);
     for (uint64_t i = 0; i < 50; i++) {
@@ -244,13 +232,12 @@ static void a_seed_gives_the_same_tokens(void **state)
     st_sampler_destroy(other);
 }
 
-static void logits_that_are_no_numbers_are_refused(void **state)
+TEST(logits_that_are_no_numbers_are_refused)
 {
     float logits[4] = {0, NAN, 1, 2};
     struct st_sampler *greedy = make(4, 0, 0, 1), *warm = make(4, 1, 0, 1);
     int32_t token = -7;
 
-    (void)state;
     assert_int_equal(st_sampler_next(greedy, logits, 0, &token), STRATA_E_NUMERICS);
     assert_int_equal(st_sampler_next(warm, logits, 0, &token), STRATA_E_NUMERICS);
     logits[1] = INFINITY;
@@ -265,7 +252,7 @@ static void logits_that_are_no_numbers_are_refused(void **state)
 }
 
 /* Above 0 divided, below multiplied, and once however often a token was seen; sampling or not. */
-static void tokens_seen_are_less_likely(void **state)
+TEST(tokens_seen_are_less_likely)
 {
     static const float logits[4] = {3, 4, -1, -2}, none_above[4] = {-3, -1.5f, -2, -4};
     const struct st_sampler_opts greedy = {.temperature = 0, .top_p = 1, .repetition_penalty = 1.5};
@@ -273,7 +260,6 @@ static void tokens_seen_are_less_likely(void **state)
     const struct st_sampler_opts *const both[] = {&greedy, &drawn};
     int32_t token;
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct st_sampler *s = NULL;
 
@@ -294,13 +280,12 @@ static void tokens_seen_are_less_likely(void **state)
 }
 
 /* Each of two tokens, one seen: which is likelier follows from the logit that the penalty leaves, between 0 and 1, too. */
-static void the_penalty_is_transformers(void **state)
+TEST(the_penalty_is_transformers)
 {
     static const float values[] = {-3, -1, -0.75f, -0.25f, 0, 0.25f, 0.5f, 0.75f, 1, 1.25f, 2};
     static const double penalties[] = {0.5, 0.8, 1.25, 2};
     enum { VALUES = sizeof(values) / sizeof(values[0]) };
 
-    (void)state;
     for (size_t p = 0; p < sizeof(penalties) / sizeof(penalties[0]); p++) {
         const struct st_sampler_opts opts = {.temperature = 0, .top_p = 1, .repetition_penalty = penalties[p]};
         struct st_sampler *s = NULL;
@@ -318,13 +303,12 @@ static void the_penalty_is_transformers(void **state)
 }
 
 /* With every option: what is drawn with a penalty is what is drawn without one from the logits that it leaves. */
-static void a_penalty_changes_the_logits_alone(void **state)
+TEST(a_penalty_changes_the_logits_alone)
 {
     static const uint32_t top_ks[] = {0, 1, 5, 1000};
     static const double temperatures[] = {0, 0.7, 3}, top_ps[] = {1, 0.9, 0.3}, penalties[] = {0.7, 1.4};
     float logits[VOCAB_MOST], left[VOCAB_MOST];
 
-    (void)state;
     for (uint32_t round = 0; round < 4 * 3 * 3 * 2; round++) {
         const uint32_t vocab = round % 7 == 0 ? 3 : VOCAB_MOST;
         const struct st_sampler_opts opts = {.temperature = temperatures[round / 4 % 3],
@@ -355,7 +339,7 @@ static void a_penalty_changes_the_logits_alone(void **state)
     }
 }
 
-static void bad_options_are_refused(void **state)
+TEST(bad_options_are_refused)
 {
     static const struct st_sampler_opts bad[] = {
         {.temperature = -1, .top_p = 1, .repetition_penalty = 1},
@@ -372,29 +356,9 @@ static void bad_options_are_refused(void **state)
     const struct st_sampler_opts good = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
     struct st_sampler *s = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(st_sampler_create(&s, 4, &bad[i]), STRATA_E_INVAL);
     assert_int_equal(st_sampler_create(&s, 0, &good), STRATA_E_INVAL);
     assert_null(s);
     st_sampler_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
-        cmocka_unit_test(borders_are_exact),
-        cmocka_unit_test(what_is_as_likely_as_the_last_of_top_k_stays),
-        cmocka_unit_test(a_set_with_just_the_probability_is_enough),
-        cmocka_unit_test(every_option_matches_the_reference),
-        cmocka_unit_test(a_seed_gives_the_same_tokens),
-        cmocka_unit_test(logits_that_are_no_numbers_are_refused),
-        cmocka_unit_test(tokens_seen_are_less_likely),
-        cmocka_unit_test(the_penalty_is_transformers),
-        cmocka_unit_test(a_penalty_changes_the_logits_alone),
-        cmocka_unit_test(bad_options_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,26 +174,23 @@ static void adapt(const struct st_model_config *config, struct st_model_batch ba
     }
 }
 
-static void test_garbage_is_overwritten(void **state)
+TEST(test_garbage_is_overwritten)
 {
-    (void)state;
     each_model(train);
 }
 
-static void test_beside_what_is_frozen(void **state)
+TEST(test_beside_what_is_frozen)
 {
-    (void)state;
     each_model(freeze_each);
 }
 
-static void test_of_adapters(void **state)
+TEST(test_of_adapters)
 {
-    (void)state;
     each_model(adapt);
 }
 
 /* More rows than make their logits at once: only the first run of them writes. */
-static void test_runs_of_rows(void **state)
+TEST(test_runs_of_rows)
 {
     enum { ROWS = 4200 };
     static const struct st_model_config config = {
@@ -203,7 +200,6 @@ static void test_runs_of_rows(void **state)
     static int32_t tokens[ROWS];
     struct rig begun, added;
 
-    (void)state;
     for (uint32_t i = 0; i < ROWS; i++)
         tokens[i] = (int32_t)(i * 2654435761u % 5000);
     open_seeded(&begun, &config, &batch);
@@ -215,16 +211,4 @@ static void test_runs_of_rows(void **state)
     check_equal(&begun, &added);
     rig_close(&begun);
     rig_close(&added);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_garbage_is_overwritten),
-        cmocka_unit_test(test_beside_what_is_frozen),
-        cmocka_unit_test(test_of_adapters),
-        cmocka_unit_test(test_runs_of_rows),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
