@@ -2,16 +2,13 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static char merged[33]; /* of the model without a failure */
 
@@ -56,11 +53,10 @@ static void merge_once(struct fault_walk *walk)
     assert_int_equal(system(command), 0);
 }
 
-static void a_failure_leaves_nothing_or_the_model(void **state)
+TEST(a_failure_leaves_nothing_or_the_model)
 {
     struct fault_walk walk = {.result = -EIO};
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         merge_once(&walk);
         walk.after += 2;
@@ -75,23 +71,21 @@ static bool stop_at_half(void *ctx, const char *what, uint64_t done, uint64_t to
     return done < total / 2;
 }
 
-static void merging_is_cancelled(void **state)
+TEST(merging_is_cancelled)
 {
     struct strata_merge_opts opts = merge_to(scratch_path("deep/out"));
     struct stat info;
 
-    (void)state;
     opts.progress = stop_at_half;
     assert_status(strata_adapter_merge(&opts), STRATA_E_CANCELLED, "merge");
     assert_int_not_equal(stat(scratch_path("deep"), &info), 0);
 }
 
-static void arguments_are_checked(void **state)
+TEST(arguments_are_checked)
 {
     struct strata_merge_opts opts = merge_to("out"), none = STRATA_MERGE_OPTS_INIT;
     bool same;
 
-    (void)state;
     assert_refused(strata_adapter_merge(NULL), "opts is NULL");
     assert_refused(strata_adapter_merge(&none), "adapter is NULL");
     none.adapter = "a";
@@ -107,13 +101,4 @@ static void arguments_are_checked(void **state)
     assert_status(strata_adapter_compare("a", scratch_path("merged"), &same), STRATA_E_INPUT, "compare");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_leaves_nothing_or_the_model),
-        cmocka_unit_test(merging_is_cancelled),
-        cmocka_unit_test(arguments_are_checked),
-    };
-
-    return cmocka_run_group_tests(tests, merge, scratch_remove);
-}
+TEST_GROUP(merge, scratch_remove);

@@ -3,19 +3,16 @@
 #include "strata/verify.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* --- arguments --- */
 
-static void nothing_is_called_with_null(void **state)
+TEST(nothing_is_called_with_null)
 {
     int32_t ids[4] = {0};
     char hex[33];
@@ -39,7 +36,6 @@ static void nothing_is_called_with_null(void **state)
     uint32_t removed;
     bool found;
 
-    (void)state;
     assert_refused(strata_config_open(NULL, NULL), "config is NULL");
     assert_refused(strata_config_check(NULL, NULL), "config is NULL");
     assert_refused(strata_config_json(NULL, &text), "config is NULL");
@@ -119,7 +115,7 @@ static strata_status its_turn(void *ctx)
 }
 
 /* What the caller says of itself is added to what a launcher says, and may not contradict it. */
-static void the_caller_knows_its_rank(void **state)
+TEST(the_caller_knows_its_rank)
 {
     static const char *const torch[] = {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n", "MASTER_PORT=7", NULL};
     static const char *const texts[] = {"x", NULL};
@@ -127,7 +123,6 @@ static void the_caller_knows_its_rank(void **state)
     struct strata_comm *comm = NULL;
     int mine = 5, all = 0;
 
-    (void)state;
     opts.rank = 1, opts.ranks = 2, opts.local_rank = 1, opts.local_ranks = 2;
     assert_ok(strata_comm_find(&opts, torch));
     assert_true(opts.rank == 1 && opts.ranks == 2 && opts.local_rank == 1 && opts.local_ranks == 2 && opts.port == 7);
@@ -152,7 +147,7 @@ static void the_caller_knows_its_rank(void **state)
     strata_comm_close(comm);
 }
 
-static void no_file_is_called_with_null(void **state)
+TEST(no_file_is_called_with_null)
 {
     struct strata_io_counters counters = {.outstanding = 1};
     struct strata_io_file *file = NULL;
@@ -161,7 +156,6 @@ static void no_file_is_called_with_null(void **state)
     char byte = 0;
     void *buffer;
 
-    (void)state;
     assert_refused(strata_io_open(NULL, NULL), "io is NULL");
     assert_refused(strata_io_open_file(NULL, &file, "x", STRATA_IO_READ, 0), "io is NULL");
     assert_refused(strata_io_read(NULL, 0, &byte, 1, &request), "file is NULL");
@@ -183,14 +177,13 @@ static void no_file_is_called_with_null(void **state)
     assert_ok(strata_io_close(io));
 }
 
-static void no_optimizer_is_called_with_null(void **state)
+TEST(no_optimizer_is_called_with_null)
 {
     struct strata_optim_tensor tensor = {0};
     struct strata_optim_config config;
     struct strata_optim *opt = NULL;
     double norm;
 
-    (void)state;
     strata_optim_defaults(NULL, STRATA_ADAMW);
     strata_optim_defaults(&config, STRATA_ADAMW);
     config.threads = 1;
@@ -214,7 +207,7 @@ static void no_optimizer_is_called_with_null(void **state)
 /* --- what cannot be used --- */
 
 /* Files and directories that a caller names, and that are not what they should be. */
-static void what_is_named_wrongly_is_input(void **state)
+TEST_SETUP(what_is_named_wrongly_is_input, scratch_create, scratch_remove)
 {
     struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
     struct run swaps = {0};
@@ -222,7 +215,6 @@ static void what_is_named_wrongly_is_input(void **state)
     struct strata_machine *other = NULL;
     struct strata_plan *plan = NULL;
 
-    (void)state;
     opts.file = scratch_path("missing.json");
     assert_status(strata_machine_open(&other, &opts), STRATA_E_INPUT, "no machine file");
     opts.file = "/proc/self/cmdline";
@@ -237,7 +229,7 @@ static void what_is_named_wrongly_is_input(void **state)
 }
 
 /* A machine by names can be written and opened again, but not measured; this one is written once it is measured. */
-static void a_machine_tells_what_it_is(void **state)
+TEST_SETUP(a_machine_tells_what_it_is, scratch_create, scratch_remove)
 {
     struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
     struct strata_machine *named = NULL, *here = NULL, *read = NULL;
@@ -245,7 +237,6 @@ static void a_machine_tells_what_it_is(void **state)
     char *written;
     struct run r = {0};
 
-    (void)state;
     opts.gpu = "4090";
     assert_ok(strata_machine_open(&named, &opts));
     assert_ok(strata_machine_open(&here, NULL));
@@ -273,14 +264,13 @@ static void a_machine_tells_what_it_is(void **state)
 }
 
 /* What one refuses, the other does, with the same sentence. */
-static void a_check_of_an_export_says_what_opening_it_does(void **state)
+TEST_SETUP(a_check_of_an_export_says_what_opening_it_does, scratch_create, scratch_remove)
 {
     static char too_long[6000];
     const char *const names[] = {"", "/etc/passwd", "/etc/passwd/x", "/proc/self/exe/x", "/dev/null/x/y", too_long};
     struct run r = {0};
     struct strata_export *out = NULL;
 
-    (void)state;
     memset(too_long, 'a', sizeof(too_long) - 1);
     assert_ok(run_open(&r, run_tokens("a.bin", 200)));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -299,7 +289,7 @@ static void a_check_of_an_export_says_what_opening_it_does(void **state)
 }
 
 /* The same with the handle there, and the rest not. */
-static void no_argument_is_left_out(void **state)
+TEST_SETUP(no_argument_is_left_out, scratch_create, scratch_remove)
 {
     const struct strata_plan_report_opts no_part = {.opts_size = sizeof(no_part), .parts = 256};
     const char *json;
@@ -314,7 +304,6 @@ static void no_argument_is_left_out(void **state)
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
     struct strata_config *other = NULL;
 
-    (void)state;
     config.override_count = 1;
     assert_refused(strata_config_open(&other, &config), "override 0 of a configuration is NULL");
     config.overrides = paths;
@@ -373,7 +362,7 @@ static void no_argument_is_left_out(void **state)
 
 /* --- order --- */
 
-static void calls_out_of_order_are_refused(void **state)
+TEST_SETUP(calls_out_of_order_are_refused, scratch_create, scratch_remove)
 {
     struct strata_eval eval = STRATA_EVAL_INIT;
     struct strata_engine *second = NULL;
@@ -382,7 +371,6 @@ static void calls_out_of_order_are_refused(void **state)
     int32_t ids[4 * RUN_SEQ] = {0};
     char hex[33];
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 400)));
     assert_ok(run_open(&other, NULL));
     assert_ok(strata_plan_make(&r.plan, r.model, NULL));
@@ -408,14 +396,13 @@ static void calls_out_of_order_are_refused(void **state)
     run_close(&other);
 }
 
-static void a_use_allows_what_it_is_for(void **state)
+TEST(a_use_allows_what_it_is_for)
 {
     struct run plans = {.use = STRATA_USE_PLAN}, evaluates = {.use = STRATA_USE_EVAL};
     int32_t ids[4 * RUN_SEQ] = {0};
     double loss;
     uint64_t seen;
 
-    (void)state;
     assert_ok(run_open(&plans, NULL));
     assert_ok(strata_plan_make(&plans.plan, plans.model, NULL));
     assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "for planning alone");
@@ -436,7 +423,7 @@ static void a_use_allows_what_it_is_for(void **state)
 
 /* --- a plan --- */
 
-static void a_plan_says_what_it_needs_and_lacks(void **state)
+TEST(a_plan_says_what_it_needs_and_lacks)
 {
     struct run fits = {0}, lacks = {.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 1000000}}"};
     struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
@@ -444,7 +431,6 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
     struct strata_plan_report_opts brief = STRATA_PLAN_REPORT_OPTS_INIT;
     const char *text, *again, *json;
 
-    (void)state;
     assert_ok(run_open(&fits, NULL));
     assert_ok(strata_plan_make(&fits.plan, fits.model, NULL));
     assert_ok(strata_plan_get_info(fits.plan, &needs));
@@ -485,7 +471,7 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
 }
 
 /* Budgets beyond what any machine has hold it: no engine tries to take what is not there. */
-static void a_plan_for_more_memory_than_there_is_does_not_fit(void **state)
+TEST(a_plan_for_more_memory_than_there_is_does_not_fit)
 {
     struct run r = {.preset = "gpt2-xl",
                     .text = "{\"bf16\": {\"enabled\": true}, \"train_micro_batch_size_per_gpu\": 1000000,"
@@ -493,7 +479,6 @@ static void a_plan_for_more_memory_than_there_is_does_not_fit(void **state)
     struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
     const char *json;
 
-    (void)state;
     assert_ok(run_open(&r, NULL));
     assert_status(strata_plan_make(&r.plan, r.model, NULL), STRATA_E_NOFIT, "a plan of many terabytes");
     assert_non_null(strstr(strata_last_error(), "the plan takes "));
@@ -516,7 +501,7 @@ struct sized {
 };
 
 /* Of ranks that are not there one has what it would take if it were: of this machine's memory its part, less what is its own. */
-static void a_planned_rank_has_what_one_here_takes(void **state)
+TEST(a_planned_rank_has_what_one_here_takes)
 {
     const uint64_t device = UINT64_C(1) << 27;
     struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
@@ -525,7 +510,6 @@ static void a_planned_rank_has_what_one_here_takes(void **state)
     struct strata_machine *machine;
     struct run r = {.use = STRATA_USE_PLAN};
 
-    (void)state;
     config.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 134217728, \"threads\": 3}}";
     config.ranks = two.ranks = 2;
     opts.model = "nano";
@@ -544,7 +528,7 @@ static void a_planned_rank_has_what_one_here_takes(void **state)
 }
 
 /* Programs put arguments of their own in the place of what these name. */
-static void an_error_has_its_key_and_remedy(void **state)
+TEST(an_error_has_its_key_and_remedy)
 {
     struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
@@ -552,7 +536,6 @@ static void an_error_has_its_key_and_remedy(void **state)
     struct strata_machine *machine;
     struct run r = {.use = STRATA_USE_PLAN};
 
-    (void)state;
     config.text = "{\"strata\": {\"keep\": 0}}";
     assert_int_equal(strata_config_open(&r.config, &config), STRATA_E_CONFIG);
     assert_string_equal(strata_error_key(), "strata.keep");
@@ -574,11 +557,10 @@ static void an_error_has_its_key_and_remedy(void **state)
     run_close(&r);
 }
 
-static void options_of_another_size(void **state)
+TEST(options_of_another_size)
 {
     struct sized whole, from = {.size = sizeof(from), .a = 1, .b = 2};
 
-    (void)state;
     assert_ok(st_handle_opts(&whole, sizeof(whole), &from, "opts"));
     assert_true(whole.a == 1 && whole.b == 2);
     assert_ok(st_handle_opts(&whole, sizeof(whole), NULL, "opts"));
@@ -592,12 +574,11 @@ static void options_of_another_size(void **state)
     assert_refused(st_handle_opts(&whole, sizeof(whole), &from, "opts"), "sizeof(struct opts)");
 }
 
-static void results_of_another_size(void **state)
+TEST(results_of_another_size)
 {
     const struct sized from = {.a = 1, .b = 2};
     struct sized to[2] = {{.size = sizeof(to[0])}, {.size = 77, .a = 77}};
 
-    (void)state;
     assert_ok(st_handle_result(to, &from, sizeof(from), "result"));
     assert_true(to[0].size == sizeof(to[0]) && to[0].a == 1 && to[0].b == 2);
     assert_refused(st_handle_result(&to[1], &from, sizeof(from), "result"), "sizeof(struct result)");
@@ -605,13 +586,12 @@ static void results_of_another_size(void **state)
 }
 
 /* What a refused step would have said stays as it was. */
-static void a_refused_step_says_nothing(void **state)
+TEST(a_refused_step_says_nothing)
 {
     int32_t ids[4 * RUN_SEQ] = {0};
     struct strata_step step = STRATA_STEP_INIT;
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, NULL));
     assert_ok(run_start(&r));
     assert_ok(strata_engine_step(r.engine, ids, ids, NULL, &step));
@@ -624,7 +604,7 @@ static void a_refused_step_says_nothing(void **state)
 }
 
 /* Every public struct says its size, and one that does not is refused before anything runs. */
-static void sizes_are_looked_at(void **state)
+TEST_SETUP(sizes_are_looked_at, scratch_create, scratch_remove)
 {
     struct strata_config_opts config = {0};
     struct strata_model_opts model = {0};
@@ -639,7 +619,6 @@ static void sizes_are_looked_at(void **state)
     struct strata_export *out = NULL;
     struct run r = {0};
 
-    (void)state;
     assert_refused(strata_config_open(&r.config, &config), "strata_config_opts");
     assert_ok(run_open(&r, run_tokens("a.bin", 400)));
     assert_refused(strata_model_open(&r.model, r.config, &model), "strata_model_opts");
@@ -660,29 +639,8 @@ static void sizes_are_looked_at(void **state)
     run_close(&r);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_called_with_null),
-        cmocka_unit_test(the_caller_knows_its_rank),
-        cmocka_unit_test(no_file_is_called_with_null),
-        cmocka_unit_test(no_optimizer_is_called_with_null),
-        cmocka_unit_test_setup_teardown(what_is_named_wrongly_is_input, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_machine_tells_what_it_is, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_check_of_an_export_says_what_opening_it_does, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(no_argument_is_left_out, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, scratch_create, scratch_remove),
-        cmocka_unit_test(a_use_allows_what_it_is_for),
-        cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
-        cmocka_unit_test(a_plan_for_more_memory_than_there_is_does_not_fit),
-        cmocka_unit_test(a_planned_rank_has_what_one_here_takes),
-        cmocka_unit_test(an_error_has_its_key_and_remedy),
-        cmocka_unit_test(options_of_another_size),
-        cmocka_unit_test(results_of_another_size),
-        cmocka_unit_test(a_refused_step_says_nothing),
-        cmocka_unit_test_setup_teardown(sizes_are_looked_at, scratch_create, scratch_remove),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,25 +4,21 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void data_ends_in_order_and_never_shuffled(void **state)
+TEST_SETUP(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove)
 {
     int32_t tokens[3 * RUN_SEQ], targets[3 * RUN_SEQ];
     struct run r = {0}, longer = {.text = "{\"bf16\": {\"enabled\": true}}"};
     struct strata_eval eval = STRATA_EVAL_INIT;
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 2 * RUN_SEQ + 1)));
     assert_int_equal(strata_data_count(r.data), 2);
     assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets, NULL));
@@ -75,7 +71,7 @@ static void write_documents(const char *path, const char *meta_path, uint32_t la
 }
 
 /* Documents that the short factors of a model with longrope are for, in sequences that are longer. */
-static void rotary_factors_of_long_sequences_are_told(void **state)
+TEST_SETUP(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_remove)
 {
     static const struct {
         uint32_t layout, seq, longest;
@@ -85,7 +81,6 @@ static void rotary_factors_of_long_sequences_are_told(void **state)
     struct run r = {.text = "{\"bf16\": {\"enabled\": false}}"};
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
 
-    (void)state;
     assert_ok(run_configure(&r));
     opts.model = "tests/golden/families/phi3_long"; /* the short ones are for 16 tokens */
     opts.documents = true;
@@ -121,14 +116,13 @@ static uint32_t find_sequence(const struct run *r, uint32_t count, const int32_t
 }
 
 /* Of five sequences read two by two a pass is three calls, each sequence once, in an order of its own. */
-static void epochs_end_with_a_call_of_their_own(void **state)
+TEST_SETUP(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove)
 {
     enum { SEQUENCES = 5, PASS = 6, PASSES = 4 };
     int32_t tokens[2 * RUN_SEQ], targets[2 * RUN_SEQ];
     uint32_t found[PASSES][PASS], moved = 0;
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", SEQUENCES * RUN_SEQ + 1)));
     assert_int_equal(strata_data_count(r.data), SEQUENCES);
     for (uint32_t at = 0; at < PASSES * PASS; at += 2) {
@@ -154,7 +148,7 @@ static void epochs_end_with_a_call_of_their_own(void **state)
 }
 
 /* The same five as the file has them: pass after pass, or with a call of its own at the end of each. */
-static void orders_of_the_file_repeat_it(void **state)
+TEST_SETUP(orders_of_the_file_repeat_it, scratch_create, scratch_remove)
 {
     enum { SEQUENCES = 5, CALLS = 6 };
     static const uint32_t cycle[CALLS * 2] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1},
@@ -162,7 +156,6 @@ static void orders_of_the_file_repeat_it(void **state)
     int32_t tokens[2 * RUN_SEQ], targets[2 * RUN_SEQ];
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", SEQUENCES * RUN_SEQ + 1)));
     for (uint32_t at = 0; at < CALLS * 2; at++) {
         const uint32_t i = at % 2;
@@ -177,13 +170,12 @@ static void orders_of_the_file_repeat_it(void **state)
     run_close(&r);
 }
 
-static void steps_may_be_told_later(void **state)
+TEST(steps_may_be_told_later)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
     struct run r = {0};
 
-    (void)state;
     opts.text = "{\"bf16\": {\"enabled\": true}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, "
                 "\"cycle_max_lr\": 1, \"cycle_first_step_size\": 4, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1}}}";
     assert_int_equal(strata_config_open(&r.config, &opts), STRATA_E_CONFIG);
@@ -205,7 +197,7 @@ static void steps_may_be_told_later(void **state)
 }
 
 /* A recipe's options are told one by one, and what it says of the configuration stands beside DeepSpeed's keys. */
-static void a_recipe_is_options_and_a_configuration(void **state)
+TEST(a_recipe_is_options_and_a_configuration)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_config *config = NULL;
@@ -213,7 +205,6 @@ static void a_recipe_is_options_and_a_configuration(void **state)
     const char *name, *value, *json;
     bool model = false, flag = false;
 
-    (void)state;
     assert_ok(strata_recipe_open(&recipe, "tests/golden/recipes/full_prompt.yaml", false));
     assert_null(strata_recipe_deepspeed(recipe));
     assert_null(strata_recipe_key_of(recipe, NULL));
@@ -239,14 +230,13 @@ static void a_recipe_is_options_and_a_configuration(void **state)
 }
 
 /* Texts: what excludes what, and what is missing. */
-static void options_of_texts_are_checked(void **state)
+TEST_SETUP(options_of_texts_are_checked, scratch_create, scratch_remove)
 {
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
     static const char *const sets[] = {"alpaca"};
     struct strata_data *data = NULL, *heldout = NULL;
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 400)));
     assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "count is 0");
     opts.datasets = sets;
@@ -269,7 +259,7 @@ static void options_of_texts_are_checked(void **state)
     run_close(&r);
 }
 
-static void a_name_says_the_kind(void **state)
+TEST(a_name_says_the_kind)
 {
     static const struct {
         const char *name;
@@ -279,7 +269,6 @@ static void a_name_says_the_kind(void **state)
                  {"a.txt.bin", STRATA_KIND_TOKENS}};
     enum strata_data_kind kind;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         assert_ok(strata_data_kind_of(names[i].name, &kind));
         assert_int_equal(kind, names[i].kind);
@@ -290,16 +279,15 @@ static void a_name_says_the_kind(void **state)
     assert_refused(strata_data_kind_of("a", NULL), "kind is NULL");
 }
 
-static void another_output_is_apart_from_a_model(void **state)
+TEST(another_output_is_apart_from_a_model)
 {
-    (void)state;
     assert_ok(strata_export_check_apart("out", "out/metrics.jsonl"));
     assert_status(strata_export_check_apart(".", "./model.safetensors"), STRATA_E_INPUT, "it would be read as weights");
     assert_refused(strata_export_check_apart(NULL, "x"), "dir is NULL");
     assert_refused(strata_export_check_apart("x", NULL), "path is NULL");
 }
 
-static void rows_held_out_are_a_part_or_a_number(void **state)
+TEST_SETUP(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove)
 {
     static const double sizes[] = {-1, NAN, INFINITY, 1e300, 1.5};
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
@@ -307,7 +295,6 @@ static void rows_held_out_are_a_part_or_a_number(void **state)
     const char *text = "a.txt";
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 4 * RUN_SEQ + 1)));
     strata_data_close(r.data);
     r.data = NULL;
@@ -320,7 +307,7 @@ static void rows_held_out_are_a_part_or_a_number(void **state)
     run_close(&r);
 }
 
-static void documents_need_a_tokenizer(void **state)
+TEST_SETUP(documents_need_a_tokenizer, scratch_create, scratch_remove)
 {
     static const struct strata_texts_opts given[] = {
         {.opts_size = sizeof(given[0]), .chat_template = "chatml"}, {.opts_size = sizeof(given[0]), .date = "2026-07-31"},
@@ -338,7 +325,6 @@ static void documents_need_a_tokenizer(void **state)
     const char *text = "tests/fuzz/corpus/rows/messages.jsonl";
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 4 * RUN_SEQ + 1)));
     strata_data_close(r.data);
     r.data = NULL;
@@ -365,13 +351,12 @@ static void take_line(void *ctx, enum strata_log_level level, const char *line)
         snprintf(logged[log_count++], sizeof(logged[0]), "%d %s", (int)level, line);
 }
 
-static void a_configuration_is_checked_and_dumped(void **state)
+TEST(a_configuration_is_checked_and_dumped)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_config *config = NULL, *copy = NULL;
     const char *json, *same;
 
-    (void)state;
     log_count = 0;
     strata_log_configure(take_line, logged, STRATA_LOG_NOTICE);
     opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"gradient_clipping\": -1}";
@@ -398,7 +383,7 @@ static void a_configuration_is_checked_and_dumped(void **state)
 }
 
 /* One that no run would take has rows and problems, and makes nothing. */
-static void a_configuration_is_read_for_its_own_sake(void **state)
+TEST(a_configuration_is_read_for_its_own_sake)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_config_row row = STRATA_CONFIG_ROW_INIT;
@@ -409,7 +394,6 @@ static void a_configuration_is_read_for_its_own_sake(void **state)
     const char *json;
     bool found = false;
 
-    (void)state;
     log_count = 0;
     strata_log_configure(take_line, logged, STRATA_LOG_DEBUG);
     opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"fp16\": {\"enabled\": \"perhaps\"}}";
@@ -447,11 +431,10 @@ static void a_configuration_is_read_for_its_own_sake(void **state)
     assert_true(strata_config_row_count(NULL) == 0 && strata_config_problem(NULL, 0) == NULL);
 }
 
-static void names_are_listed(void **state)
+TEST(names_are_listed)
 {
     uint32_t count = 0;
 
-    (void)state;
     for (; strata_preset_name(count) != NULL; count++)
         assert_true(strlen(strata_preset_name(count)) > 0);
     assert_true(count > 3);
@@ -463,25 +446,8 @@ static void names_are_listed(void **state)
     assert_refused(strata_device_check("paced"), "unknown device \"paced\"");
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(orders_of_the_file_repeat_it, scratch_create, scratch_remove),
-        cmocka_unit_test(steps_may_be_told_later),
-        cmocka_unit_test(a_recipe_is_options_and_a_configuration),
-        cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
-        cmocka_unit_test(a_name_says_the_kind),
-        cmocka_unit_test(another_output_is_apart_from_a_model),
-        cmocka_unit_test_setup_teardown(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(documents_need_a_tokenizer, scratch_create, scratch_remove),
-        cmocka_unit_test(a_configuration_is_checked_and_dumped),
-        cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
-        cmocka_unit_test(names_are_listed),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -3,14 +3,11 @@
 #include "strata/strata.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROOM 24u
 
@@ -50,7 +47,7 @@ static struct strata_generation_info info_of(const struct strata_generation *g)
     return info;
 }
 
-static void nothing_is_called_with_null(void **state)
+TEST(nothing_is_called_with_null)
 {
     struct strata_generation_info info = STRATA_GENERATION_INFO_INIT;
     struct strata_generation_opts opts = {0};
@@ -60,7 +57,6 @@ static void nothing_is_called_with_null(void **state)
     struct run r = started(&s, NULL), trains = {0};
     int32_t token;
 
-    (void)state;
     assert_refused(strata_model_sampling(NULL, &s, NULL), "model is NULL");
     assert_refused(strata_model_sampling(r.model, NULL, NULL), "sampling is NULL");
     assert_refused(strata_model_sampling(r.model, &small, NULL), "struct strata_sampling ");
@@ -90,14 +86,13 @@ static void nothing_is_called_with_null(void **state)
     run_close(&r);
 }
 
-static void what_is_out_of_range_is_refused(void **state)
+TEST(what_is_out_of_range_is_refused)
 {
     const int32_t beyond[] = {1, 256}, below[] = {1, -1};
     struct strata_generation *g = NULL;
     struct strata_sampling s, wrong;
     struct run r = started(&s, NULL);
 
-    (void)state;
     wrong = s;
     wrong.temperature = -1;
     assert_refused(strata_generation_open(&g, r.engine, &wrong, NULL), "the temperature is -1");
@@ -129,7 +124,7 @@ static int32_t likeliest(const float *logits)
     return best;
 }
 
-static void the_likeliest_token_is_that_of_the_logits(void **state)
+TEST(the_likeliest_token_is_that_of_the_logits)
 {
     const double greedy = 0;
     struct strata_sampling_opts asked = STRATA_SAMPLING_OPTS_INIT;
@@ -139,7 +134,6 @@ static void the_likeliest_token_is_that_of_the_logits(void **state)
     float logits[256];
     struct run r;
 
-    (void)state;
     asked.temperature = &greedy;
     r = started(&s, &asked);
     assert_true(s.sample && s.temperature == 0);
@@ -161,7 +155,7 @@ static void the_likeliest_token_is_that_of_the_logits(void **state)
 }
 
 /* A second text has the first one's beginning in the cache, until somebody else has run the engine. */
-static void what_is_known_is_not_computed_again(void **state)
+TEST(what_is_known_is_not_computed_again)
 {
     const double greedy = 0;
     const int32_t other[] = {9, 9, 9, 9}, longer[] = {1, 2, 3, 4, 7, 7, 7};
@@ -172,7 +166,6 @@ static void what_is_known_is_not_computed_again(void **state)
     float logits[256];
     struct run r;
 
-    (void)state;
     asked.temperature = &greedy; /* one row and several may round otherwise, which a drawn token would show */
     r = started(&s, &asked);
     assert_ok(strata_generation_open(&g, r.engine, &s, NULL));
@@ -205,7 +198,7 @@ static int stops(void *ctx)
     return (*left)-- > 0 ? 0 : 15;
 }
 
-static void a_text_ends_for_a_reason(void **state)
+TEST(a_text_ends_for_a_reason)
 {
     struct strata_generation_opts opts = STRATA_GENERATION_OPTS_INIT;
     struct strata_generation *g;
@@ -215,7 +208,6 @@ static void a_text_ends_for_a_reason(void **state)
     uint32_t count;
     int left = 6;
 
-    (void)state;
     opts.max_tokens = 5;
     assert_ok(strata_generation_open(&g, r.engine, &s, &opts));
     assert_ok(strata_generation_begin(g, prompt, 6));
@@ -251,14 +243,13 @@ static void a_text_ends_for_a_reason(void **state)
     run_close(&r);
 }
 
-static void missing_memory_is_said(void **state)
+TEST(missing_memory_is_said)
 {
     static const char *const sites[] = {"api.generation", "generation.alloc"};
     struct strata_generation *g = NULL;
     struct strata_sampling s;
     struct run r = started(&s, NULL);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -ENOMEM});
         assert_status(strata_generation_open(&g, r.engine, &s, NULL), STRATA_E_NOMEM, sites[i]);
@@ -266,18 +257,4 @@ static void missing_memory_is_said(void **state)
     }
     assert_null(g);
     run_close(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_called_with_null),
-        cmocka_unit_test(what_is_out_of_range_is_refused),
-        cmocka_unit_test(the_likeliest_token_is_that_of_the_logits),
-        cmocka_unit_test(what_is_known_is_not_computed_again),
-        cmocka_unit_test(a_text_ends_for_a_reason),
-        cmocka_unit_test(missing_memory_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,27 +4,20 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/comma.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #define TOKENS 200
 
 /* Its config.json is read again twice: by the digest, and as a model to train. */
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
     char dir[64], trained[33], trained_state[33], written[33];
     struct run r = {0}, from = {.preset = dir};
     struct strata_export *out;
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s", scratch_path("out"));
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, dir, NULL));
@@ -40,14 +33,13 @@ static void what_is_written_is_read(void **state)
 }
 
 /* From a text, from overrides, and back as a text. */
-static void a_configuration_keeps_its_numbers(void **state)
+TEST(a_configuration_keeps_its_numbers)
 {
     static const char *const overrides[] = {"optimizer.params.lr=2.5e-3", "gradient_clipping=0.5"};
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_config *config;
     const char *json;
 
-    (void)state;
     opts.text = "{\"bf16\":{\"enabled\":true},\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"betas\":[0.9,0.95]}}}";
     opts.overrides = overrides;
     opts.override_count = 2;
@@ -58,14 +50,13 @@ static void a_configuration_keeps_its_numbers(void **state)
     strata_config_close(config);
 }
 
-static void a_recipe_keeps_its_numbers(void **state)
+TEST(a_recipe_keeps_its_numbers)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_recipe *recipe;
     struct strata_config *config;
     const char *json;
 
-    (void)state;
     scratch_put("run.yaml", "model_name_or_path: nano\nstage: pt\nfinetuning_type: full\nlearning_rate: 2.5e-3\nbf16: true\n"
                             "warmup_ratio: 0.25\nmax_steps: 8\n");
     assert_ok(strata_recipe_open(&recipe, scratch_path("run.yaml"), false));
@@ -78,13 +69,7 @@ static void a_recipe_keeps_its_numbers(void **state)
     strata_recipe_close(recipe);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(a_configuration_keeps_its_numbers),
-        cmocka_unit_test(a_recipe_keeps_its_numbers),
-    };
-
-    return comma_result(cmocka_run_group_tests(tests, comma_begin, comma_end));
+    return comma_result(test_run(comma_begin, comma_end));
 }

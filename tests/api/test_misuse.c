@@ -2,17 +2,14 @@
  * ended, and again after an export that failed. */
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOKENS        500u
 #define CHILD_SECONDS 30u /* a child that hangs is killed */
@@ -84,12 +81,11 @@ static bool intrudes(void *ctx, const char *what, uint64_t done, uint64_t total)
     return true;
 }
 
-static void one_call_at_a_time(void **state)
+TEST_SETUP(one_call_at_a_time, scratch_create, scratch_remove)
 {
     struct intruder in = {.run = {.dir = scratch_dir}};
     struct strata_eval eval = STRATA_EVAL_INIT;
 
-    (void)state;
     in.run.progress = intrudes;
     in.run.progress_ctx = &in;
     assert_ok(run_open(&in.run, run_tokens("a.bin", TOKENS)));
@@ -152,12 +148,11 @@ static void call_in_child(struct run *r, struct strata_export *out)
     run_close(r); /* the parent's handles: all of them */
 }
 
-static void a_child_leaves_its_parents_engine_alone(void **state)
+TEST_SETUP(a_child_leaves_its_parents_engine_alone, scratch_create, scratch_remove)
 {
     struct run r = {.dir = scratch_dir};
     uint32_t files;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     assert_ok(run_train(&r, 0, 1, NULL));
@@ -176,14 +171,13 @@ static void drop_in_child(struct run *r, struct strata_export *out)
     strata_abandon();
 }
 
-static void a_child_leaves_its_parents_files_alone(void **state)
+TEST_SETUP(a_child_leaves_its_parents_files_alone, scratch_create, scratch_remove)
 {
     struct run r = {.dir = scratch_dir};
     struct strata_export *out = NULL;
     char weights[33], written[33], state_digest[33];
     uint32_t files;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
     assert_ok(run_start(&r));
@@ -200,7 +194,7 @@ static void a_child_leaves_its_parents_files_alone(void **state)
 }
 
 /* A child that lives on has the parent's descriptors, so closing those does not end a lock; nor does the child end it. */
-static void a_child_that_lives_on_keeps_no_directory(void **state)
+TEST_SETUP(a_child_that_lives_on_keeps_no_directory, scratch_create, scratch_remove)
 {
     const struct strata_export_opts replace = {.opts_size = sizeof(replace), .overwrite = true};
     struct run r = {0};
@@ -209,7 +203,6 @@ static void a_child_that_lives_on_keeps_no_directory(void **state)
     char one;
     pid_t pid;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
     assert_ok(run_start(&r));
@@ -237,13 +230,12 @@ static void a_child_that_lives_on_keeps_no_directory(void **state)
 
 /* --- an export whose directory has gone --- */
 
-static void an_export_that_failed_is_tried_again(void **state)
+TEST_SETUP(an_export_that_failed_is_tried_again, scratch_create, scratch_remove)
 {
     struct strata_export *out = NULL;
     char weights[33], written[33], state_digest[33], command[320];
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
     assert_ok(run_start(&r));
@@ -281,12 +273,11 @@ static void assert_ended(struct run *r, strata_status with, const char *sentence
     assert_ok(strata_engine_get_info(r->engine, &info));
 }
 
-static void an_engine_that_diverged_has_ended(void **state)
+TEST_SETUP(an_engine_that_diverged_has_ended, scratch_create, scratch_remove)
 {
     struct run r = {.text = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2}"};
     strata_status st = STRATA_OK;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     assert_ok(strata_engine_set_lr(r.engine, 1e3));
@@ -307,11 +298,10 @@ static bool cancels_loading(void *ctx, const char *what, uint64_t done, uint64_t
     return true;
 }
 
-static void a_load_that_was_cancelled_has_ended_it(void **state)
+TEST_SETUP(a_load_that_was_cancelled_has_ended_it, scratch_create, scratch_remove)
 {
     struct run r = {.progress = cancels_loading};
 
-    (void)state;
     r.progress_ctx = &r;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_status(run_start(&r), STRATA_E_CANCELLED, "load");
@@ -321,12 +311,11 @@ static void a_load_that_was_cancelled_has_ended_it(void **state)
 
 /* --- the learning rate --- */
 
-static void a_new_run_has_the_schedules_rate(void **state)
+TEST_SETUP(a_new_run_has_the_schedules_rate, scratch_create, scratch_remove)
 {
     struct strata_step step = STRATA_STEP_INIT;
     struct run r = {0}, evaluates = {.use = STRATA_USE_EVAL};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_plan_make(&r.plan, r.model, NULL));
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
@@ -346,13 +335,12 @@ static void a_new_run_has_the_schedules_rate(void **state)
 }
 
 /* A list whose count says more than there is. */
-static void drives_that_are_not_there_are_refused(void **state)
+TEST(drives_that_are_not_there_are_refused)
 {
     const char *const drives[] = {"7GB/s:2TB", NULL};
     struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
     struct strata_machine *machine = NULL;
 
-    (void)state;
     opts.gpu = "4090";
     opts.drive_count = 1;
     assert_refused(strata_machine_open(&machine, &opts), "strata_machine_open: drives is NULL");
@@ -364,20 +352,8 @@ static void drives_that_are_not_there_are_refused(void **state)
     strata_machine_close(machine);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_call_at_a_time, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_engine_alone, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_files_alone, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_child_that_lives_on_keeps_no_directory, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(an_export_that_failed_is_tried_again, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(an_engine_that_diverged_has_ended, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_load_that_was_cancelled_has_ended_it, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_new_run_has_the_schedules_rate, scratch_create, scratch_remove),
-        cmocka_unit_test(drives_that_are_not_there_are_refused),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -5,17 +5,14 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RANKS_MOST  4u
 #define DEADLINE_NS UINT64_C(20000000000)
@@ -110,14 +107,13 @@ static void part(struct rank *ranks, uint32_t count)
 
 /* --- what is alike --- */
 
-static void parts_of_the_data_are_the_whole(void **state)
+TEST(parts_of_the_data_are_the_whole)
 {
     static int32_t whole[RANKS_MOST * 4 * RUN_SEQ], whole_targets[RANKS_MOST * 4 * RUN_SEQ];
     static int32_t part_tokens[4 * RUN_SEQ], part_targets[4 * RUN_SEQ];
     static const enum strata_data_order orders[] = {STRATA_DATA_SHUFFLED, STRATA_DATA_IN_ORDER, STRATA_DATA_EPOCHS};
     struct rank ranks[3] = {0};
 
-    (void)state;
     scratch_open();
     for (uint32_t r = 0; r < 3; r++)
         ranks[r].data = run_tokens("data.bin", TOKENS);
@@ -151,7 +147,7 @@ static void parts_of_the_data_are_the_whole(void **state)
 }
 
 /* Every rank says the same, and what: rank 1 is the one that differs. */
-static void what_differs_is_named(void **state)
+TEST(what_differs_is_named)
 {
     static const struct {
         struct rank odd;
@@ -168,7 +164,6 @@ static void what_differs_is_named(void **state)
         {{.override = "fp16.enabled=true"}, {"fp16.enabled differs"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rank ranks[2] = {[1] = rows[i].odd};
 
@@ -210,7 +205,7 @@ static void check_difference(struct rank ranks[2], const struct difference *d, b
     part(ranks, 2);
 }
 
-static void other_data_is_refused(void **state)
+TEST(other_data_is_refused)
 {
     static const struct difference rows[] = {
         {"cp one.bin two.bin", NULL},
@@ -220,7 +215,6 @@ static void other_data_is_refused(void **state)
     };
     char one[64], two[64];
 
-    (void)state;
     scratch_open();
     snprintf(one, sizeof(one), "%s", run_tokens("one.bin", TOKENS));
     snprintf(two, sizeof(two), "%s", scratch_path("two.bin"));
@@ -233,7 +227,7 @@ static void other_data_is_refused(void **state)
 }
 
 /* Directories of one shape. */
-static void other_weights_are_refused(void **state)
+TEST(other_weights_are_refused)
 {
     static const struct difference rows[] = {
         {"cp -r m0 m1", NULL},
@@ -245,7 +239,6 @@ static void other_weights_are_refused(void **state)
     struct run r = {0};
     char m0[64], m1[64];
 
-    (void)state;
     scratch_open();
     snprintf(m0, sizeof(m0), "%s", scratch_path("m0"));
     snprintf(m1, sizeof(m1), "%s", scratch_path("m1"));
@@ -295,11 +288,10 @@ static void *plan_rank(void *ctx)
 }
 
 /* What a machine has may differ: workers are as many as the rank with the fewest has. */
-static void a_machine_may_differ(void **state)
+TEST(a_machine_may_differ)
 {
     struct rank ranks[2] = {{.override = "strata.threads=3"}, {.override = "strata.threads=2"}};
 
-    (void)state;
     meet(ranks, 2);
     run_ranks(ranks, 2, plan_rank);
     for (uint32_t r = 0; r < 2; r++) {
@@ -325,11 +317,10 @@ static void *take_capacity(void *ctx)
     return NULL;
 }
 
-static void capacities_are_the_smallest(void **state)
+TEST(capacities_are_the_smallest)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     meet(ranks, 3);
     run_ranks(ranks, 3, take_capacity);
     for (uint32_t r = 0; r < 3; r++) {
@@ -361,7 +352,7 @@ static strata_status work(void *ctx)
 }
 
 /* A file's rates are its node's, of which each rank has a part; then the slowest counts. */
-static void rates_are_divided_and_the_lowest(void **state)
+TEST(rates_are_divided_and_the_lowest)
 {
     static const char *const texts[2] = {
         "{\"device_is_host\":true,\"matmul_flops\":8e9,\"upload\":4e9,\"download\":4e9,\"update\":2e9,\"link_node\":3e9,"
@@ -371,7 +362,6 @@ static void rates_are_divided_and_the_lowest(void **state)
     struct rank ranks[2] = {0};
     char paths[2][256];
 
-    (void)state;
     scratch_open();
     for (uint32_t r = 0; r < 2; r++) {
         FILE *file;
@@ -413,11 +403,10 @@ static void *take_turn(void *ctx)
 }
 
 /* Four ranks on two machines: rank 0, then 2 as the first of its machine, then the others. */
-static void turns_go_by_machines(void **state)
+TEST(turns_go_by_machines)
 {
     struct rank ranks[4] = {0};
 
-    (void)state;
     atomic_store(&order_next, 0);
     meet(ranks, 4);
     for (uint32_t r = 0; r < 4; r++)
@@ -431,11 +420,10 @@ static void turns_go_by_machines(void **state)
     part(ranks, 4);
 }
 
-static void a_failed_turn_ends_all(void **state)
+TEST(a_failed_turn_ends_all)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     atomic_store(&order_next, 0);
     ranks[0].seed = 1; /* fails */
     meet(ranks, 3);
@@ -453,7 +441,7 @@ static void a_failed_turn_ends_all(void **state)
 
 /* --- the door --- */
 
-static void one_rank_asks_nobody(void **state)
+TEST(one_rank_asks_nobody)
 {
     struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
     struct strata_comm_info info = STRATA_COMM_INFO_INIT;
@@ -462,7 +450,6 @@ static void one_rank_asks_nobody(void **state)
     struct strata_comm *comm = NULL;
     int mine = 5, all = 0;
 
-    (void)state;
     assert_ok(strata_comm_find(&opts, none));
     assert_true(opts.rank == 0 && opts.ranks == 1 && opts.source == NULL);
     assert_ok(strata_comm_open(&comm, &opts));
@@ -495,7 +482,7 @@ static void *meet_and_open(void *ctx)
 
 /* Memory is divided among those that are on the machine as a launcher says, else as the ranks find; cores, which are counted one
  * by one, among those that are there.  What the door tells is what a model plans with. */
-static void memory_is_divided_among_those_here(void **state)
+TEST(memory_is_divided_among_those_here)
 {
     static const struct {
         uint32_t ranks;
@@ -509,7 +496,6 @@ static void memory_is_divided_among_those_here(void **state)
         {3, {{0, 2}, {1, 2}, {0, 1}}, {{0, 2}, {1, 2}, {0, 1}}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const uint32_t count = rows[i].ranks, port = free_port();
         struct rank ranks[3] = {0};
@@ -539,7 +525,7 @@ static void memory_is_divided_among_those_here(void **state)
     }
 }
 
-static void mistakes_of_the_door(void **state)
+TEST(mistakes_of_the_door)
 {
     struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
     struct strata_comm_info info = STRATA_COMM_INFO_INIT;
@@ -549,7 +535,6 @@ static void mistakes_of_the_door(void **state)
     struct strata_model *model = NULL;
     struct strata_comm *comm = NULL;
 
-    (void)state;
     assert_refused(strata_comm_find(NULL, NULL), "opts is NULL");
     assert_refused(strata_comm_open(NULL, &opts), "comm is NULL");
     assert_refused(strata_comm_open(&comm, NULL), "opts is NULL");
@@ -582,24 +567,4 @@ static void mistakes_of_the_door(void **state)
     model_opts.model = "nano";
     assert_refused(strata_model_open(&model, config, &model_opts), "opened for 2 ranks, the model for 1");
     strata_config_close(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_of_the_data_are_the_whole),
-        cmocka_unit_test(what_differs_is_named),
-        cmocka_unit_test(other_data_is_refused),
-        cmocka_unit_test(other_weights_are_refused),
-        cmocka_unit_test(a_machine_may_differ),
-        cmocka_unit_test(capacities_are_the_smallest),
-        cmocka_unit_test(rates_are_divided_and_the_lowest),
-        cmocka_unit_test(turns_go_by_machines),
-        cmocka_unit_test(a_failed_turn_ends_all),
-        cmocka_unit_test(one_rank_asks_nobody),
-        cmocka_unit_test(memory_is_divided_among_those_here),
-        cmocka_unit_test(mistakes_of_the_door),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,13 @@
 #include "strata/strata.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* One rank, on a thread of its own. */
 struct rank {
@@ -57,11 +53,10 @@ static void meet_all(struct rank *ranks, uint32_t count)
 }
 
 /* The kernel's number of its start tells a machine from another of the same name: here one rank has it, and one has not. */
-static void machines_of_one_name_are_two(void **state)
+TEST(machines_of_one_name_are_two)
 {
     struct rank ranks[2] = {{.who = STRATA_COMM_OPTS_INIT}, {.who = STRATA_COMM_OPTS_INIT}};
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "api.boot_id", .count = 1, .result = -EIO});
     meet_all(ranks, 2);
     assert_int_equal(st_fault_disarm(), 1);
@@ -74,11 +69,10 @@ static void machines_of_one_name_are_two(void **state)
 }
 
 /* Nobody but a launcher knows which run a process is of: who starts ranks by hand is told of the other cause, too. */
-static void a_difference_may_be_another_run(void **state)
+TEST(a_difference_may_be_another_run)
 {
     struct rank ranks[2] = {{.who = STRATA_COMM_OPTS_INIT, .fact = "1"}, {.who = STRATA_COMM_OPTS_INIT, .fact = "2"}};
 
-    (void)state;
     for (int by_launcher = 0; by_launcher < 2; by_launcher++) {
         ranks[0].who.source = ranks[1].who.source = by_launcher ? "torchrun" : "torch's variables";
         meet_all(ranks, 2);
@@ -92,12 +86,11 @@ static void a_difference_may_be_another_run(void **state)
 
 /* Under mpirun, where MPI opens on some ranks alone, those that it does not open on wait for the others by tcp: when they give up
  * they say why they did that. */
-static void who_cannot_use_mpi_says_so_when_nobody_comes(void **state)
+TEST(who_cannot_use_mpi_says_so_when_nobody_comes)
 {
     struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
     struct strata_comm *comm = NULL;
 
-    (void)state;
     setenv("STRATA_MPI", "/nowhere/strata_mpi.so", 1);
     opts.rank = 1, opts.ranks = 2;
     opts.mpi = true; /* and no address, so that the search ends at once */
@@ -106,15 +99,4 @@ static void who_cannot_use_mpi_says_so_when_nobody_comes(void **state)
     assert_non_null(strstr(strata_last_error(), "nobody says where rank 0 is"));
     assert_non_null(strstr(strata_last_error(), "this rank meets by tcp because MPI does not open here"));
     assert_non_null(strstr(strata_last_error(), "/nowhere/strata_mpi.so cannot be opened"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(machines_of_one_name_are_two),
-        cmocka_unit_test(a_difference_may_be_another_run),
-        cmocka_unit_test(who_cannot_use_mpi_says_so_when_nobody_comes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* tests/api/test_ranks_run.c - two ranks that run: what one of them has is what the other has, also where it is a failure. */
 #include "api/handles.h"
 #include "tests/api/handles_fixture.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANKS       2u
 #define DEADLINE_NS UINT64_C(20000000000)
@@ -137,9 +134,8 @@ static void run_both(struct rank ranks[RANKS], void *(*work)(void *))
 }
 
 /* Whenever one of them asks for its end, none has loaded, and both load again. */
-static void a_load_that_ends_on_one_ends_on_all(void **state)
+TEST(a_load_that_ends_on_one_ends_on_all)
 {
-    (void)state;
     for (int let = 0; let < 3; let++) {
         struct rank ranks[RANKS] = {{.let = -1}, {.let = let, .ends = "making initial weights"}};
 
@@ -148,22 +144,16 @@ static void a_load_that_ends_on_one_ends_on_all(void **state)
 }
 
 /* The other one has nothing to measure. */
-static void measuring_ends_on_all(void **state)
+TEST(measuring_ends_on_all)
 {
     struct rank ranks[RANKS] = {{.let = -1, .machine = "tests/machines/two-cores.json"},
                                 {.ends = "measuring the rates of this machine"}};
 
-    (void)state;
     run_both(ranks, measure_and_run);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_load_that_ends_on_one_ends_on_all),
-        cmocka_unit_test(measuring_ends_on_all),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,15 +4,12 @@
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANKS       2u
 #define TOKENS      1201u
@@ -126,11 +123,10 @@ static void resume_both(struct rank ranks[RANKS], const struct saved *a, const s
         st_comm_close(comms[r]);
 }
 
-static void the_same_checkpoint_is_gone_on_from(void **state)
+TEST(the_same_checkpoint_is_gone_on_from)
 {
     const struct saved *const each[] = {&first, &second, &other};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
         struct rank ranks[RANKS];
 
@@ -144,7 +140,7 @@ static void the_same_checkpoint_is_gone_on_from(void **state)
 }
 
 /* Steps of one run differ, and so do runs at one step. */
-static void others_are_refused_on_all_ranks(void **state)
+TEST(others_are_refused_on_all_ranks)
 {
     static const struct {
         const struct saved *a, *b;
@@ -155,7 +151,6 @@ static void others_are_refused_on_all_ranks(void **state)
         {&first, &other, "rank 1 resumes from step 1 of run ", "and rank 0 from step 1 of run "},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rank ranks[RANKS];
 
@@ -168,12 +163,4 @@ static void others_are_refused_on_all_ranks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_checkpoint_is_gone_on_from),
-        cmocka_unit_test(others_are_refused_on_all_ranks),
-    };
-
-    return cmocka_run_group_tests(tests, make_all, scratch_remove);
-}
+TEST_GROUP(make_all, scratch_remove);

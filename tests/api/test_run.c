@@ -3,18 +3,15 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <fenv.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TOKENS 2017u /* the last step of an evaluation is not full */
 
@@ -58,11 +55,10 @@ static void reference(struct digests *out, const char *dir)
     run_close(&r);
 }
 
-static void placement_and_closing_change_no_bits(void **state)
+TEST_SETUP(placement_and_closing_change_no_bits, scratch_create, scratch_remove)
 {
     struct digests memory, disk;
 
-    (void)state;
     reference(&memory, NULL);
     reference(&disk, scratch_dir);
     assert_same(&memory, &disk);
@@ -70,12 +66,11 @@ static void placement_and_closing_change_no_bits(void **state)
 }
 
 /* However the caller's thread rounds, and with traps set; it finds both again. */
-static void the_callers_floats_change_no_bits(void **state)
+TEST_SETUP(the_callers_floats_change_no_bits, scratch_create, scratch_remove)
 {
     const int modes[] = {FE_UPWARD, FE_DOWNWARD}, traps = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
     struct digests plain, other;
 
-    (void)state;
     reference(&plain, NULL);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(fesetround(modes[i]), 0);
@@ -88,13 +83,12 @@ static void the_callers_floats_change_no_bits(void **state)
     }
 }
 
-static void two_engines_take_turns(void **state)
+TEST_SETUP(two_engines_take_turns, scratch_create, scratch_remove)
 {
     const char *tokens;
     struct digests alone, a, b;
     struct run first = {0}, second = {.dir = scratch_dir};
 
-    (void)state;
     reference(&alone, NULL);
     tokens = run_tokens("a.bin", TOKENS);
     assert_ok(run_open(&first, tokens));
@@ -126,14 +120,13 @@ static void *train_on_a_thread(void *ctx)
     return NULL;
 }
 
-static void two_engines_run_at_once(void **state)
+TEST_SETUP(two_engines_run_at_once, scratch_create, scratch_remove)
 {
     struct thread threads[2] = {{.run = {0}}, {.run = {.dir = scratch_dir}}};
     const char *tokens;
     struct digests alone, each;
     pthread_t ids[2];
 
-    (void)state;
     reference(&alone, NULL);
     tokens = run_tokens("a.bin", TOKENS);
     for (int i = 0; i < 2; i++) {
@@ -152,12 +145,11 @@ static void two_engines_run_at_once(void **state)
     }
 }
 
-static void a_second_load_begins_again(void **state)
+TEST_SETUP(a_second_load_begins_again, scratch_create, scratch_remove)
 {
     struct digests once, again;
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
@@ -170,7 +162,7 @@ static void a_second_load_begins_again(void **state)
 }
 
 /* What is written is what was trained: a model opened from it has the same weights and the same loss. */
-static void an_export_is_opened_again(void **state)
+TEST_SETUP(an_export_is_opened_again, scratch_create, scratch_remove)
 {
     struct strata_export_opts overwrite = STRATA_EXPORT_OPTS_INIT;
     struct strata_eval before = STRATA_EVAL_INIT, after = STRATA_EVAL_INIT;
@@ -179,7 +171,6 @@ static void an_export_is_opened_again(void **state)
     struct run r = {0}, from = {.preset = "", .use = STRATA_USE_EVAL};
     char dir[64];
 
-    (void)state;
     strncpy(dir, scratch_path("out"), sizeof(dir) - 1)[sizeof(dir) - 1] = '\0';
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, dir, NULL));
@@ -212,7 +203,7 @@ static void an_export_is_opened_again(void **state)
 }
 
 /* What is frozen lies apart in its page, not in the digest. */
-static void a_frozen_model_has_its_files_digest(void **state)
+TEST_SETUP(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove)
 {
     static const char text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
                                "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}, "
@@ -222,7 +213,6 @@ static void a_frozen_model_has_its_files_digest(void **state)
     struct digests trained;
     char written[33], dir[64];
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s", scratch_path("out"));
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(strata_export_open(&out, r.model, dir, NULL));
@@ -235,12 +225,11 @@ static void a_frozen_model_has_its_files_digest(void **state)
     run_close(&r);
 }
 
-static void a_learning_rate_of_the_callers(void **state)
+TEST_SETUP(a_learning_rate_of_the_callers, scratch_create, scratch_remove)
 {
     struct strata_step step = STRATA_STEP_INIT;
     struct run r = {0};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     assert_ok(run_train(&r, 0, 1, &step));
@@ -253,14 +242,13 @@ static void a_learning_rate_of_the_callers(void **state)
     run_close(&r);
 }
 
-static void the_schedule_is_the_configurations(void **state)
+TEST_SETUP(the_schedule_is_the_configurations, scratch_create, scratch_remove)
 {
     struct strata_step step = STRATA_STEP_INIT;
     struct run r = {.text = "{\"bf16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"
                             " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0, \"warmup_max_lr\": 1e-3,"
                             " \"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}"};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     for (uint64_t i = 0; i < 4; i++) {
@@ -271,7 +259,7 @@ static void the_schedule_is_the_configurations(void **state)
 }
 
 /* A schedule whose length nobody has told would have a rate of 0. */
-static void a_schedule_needs_its_length(void **state)
+TEST_SETUP(a_schedule_needs_its_length, scratch_create, scratch_remove)
 {
     static const char *const schedules[] = {
         "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": 0, \"warmup_max_lr\": 1e-3}}",
@@ -283,7 +271,6 @@ static void a_schedule_needs_its_length(void **state)
     };
     const size_t count = sizeof(schedules) / sizeof(schedules[0]);
 
-    (void)state;
     for (size_t i = 0; i < count; i++) {
         struct strata_step step = STRATA_STEP_INIT;
         char text[320];
@@ -311,7 +298,7 @@ static void a_schedule_needs_its_length(void **state)
 }
 
 /* What a program around an engine asks of it, where a run has saved nothing and has made steps. */
-static void a_run_tells_what_it_is(void **state)
+TEST_SETUP(a_run_tells_what_it_is, scratch_create, scratch_remove)
 {
     struct strata_config_info says = STRATA_CONFIG_INFO_INIT;
     struct strata_plan_info planned = STRATA_PLAN_INFO_INIT;
@@ -320,7 +307,6 @@ static void a_run_tells_what_it_is(void **state)
     FILE *file = tmpfile();
     const char *json;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("told.bin", TOKENS)));
     assert_ok(strata_config_get_info(r.config, &says));
     assert_true(says.save[0] == '\0' && says.watchdog && says.keep_best == 0 && !says.tensorboard.enabled && !says.csv.enabled);
@@ -344,13 +330,12 @@ static void a_run_tells_what_it_is(void **state)
     run_close(&r);
 }
 
-static void generation_goes_forward(void **state)
+TEST_SETUP(generation_goes_forward, scratch_create, scratch_remove)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .prompt_tokens = 3};
     const int32_t prompt[] = {1, 2, 3}, beyond = 256;
     float logits[256], again[256];
 
-    (void)state;
     assert_ok(run_open(&r, NULL));
     assert_true(r.shape.seq_len == 3 && r.shape.cache_tokens == 3 + STRATA_MAX_TOKENS_DEFAULT && r.shape.vocab == 256);
     assert_ok(run_start(&r));
@@ -368,14 +353,13 @@ static void generation_goes_forward(void **state)
 }
 
 /* For a text whose length nobody knows yet; what came from a position on is forgotten when it is given again. */
-static void a_conversation_goes_back(void **state)
+TEST_SETUP(a_conversation_goes_back, scratch_create, scratch_remove)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .cache_tokens = 40},
                most = {.use = STRATA_USE_GENERATE, .cache_tokens = 1u << 30};
     const int32_t first[] = {1, 2, 3, 4, 5, 6}, second[] = {1, 2, 9, 8};
     float logits[256], again[256];
 
-    (void)state;
     assert_ok(run_open(&most, NULL));
     assert_true(most.shape.cache_tokens == most.shape.context && most.shape.seq_len <= most.shape.context);
     run_close(&most);
@@ -391,13 +375,12 @@ static void a_conversation_goes_back(void **state)
 }
 
 /* A token after a gap, one that was forgotten, and those of the run before are not what the cache is made of. */
-static void a_position_follows_what_was_given(void **state)
+TEST_SETUP(a_position_follows_what_was_given, scratch_create, scratch_remove)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .cache_tokens = 40};
     const int32_t ids[] = {1, 2, 3, 4, 5, 6}, beyond = 256;
     float logits[256], again[256];
 
-    (void)state;
     assert_ok(run_open(&r, NULL));
     assert_ok(run_start(&r));
     for (int loads = 0; loads < 2; loads++) {
@@ -436,13 +419,12 @@ static bool watches(void *ctx, const char *what, uint64_t done, uint64_t total)
     return w->cancels != NULL || w->ended-- > 0;
 }
 
-static void progress_ends_work(void **state)
+TEST_SETUP(progress_ends_work, scratch_create, scratch_remove)
 {
     struct watch w = {.what = "evaluating", .ended = 2};
     struct strata_eval eval = STRATA_EVAL_INIT;
     struct run r = {.progress = watches, .progress_ctx = &w};
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     assert_status(strata_engine_eval_data(r.engine, r.data, &eval), STRATA_E_CANCELLED, "evaluation");
@@ -457,13 +439,12 @@ static void progress_ends_work(void **state)
     run_close(&r);
 }
 
-static void a_cancel_ends_the_engine(void **state)
+TEST_SETUP(a_cancel_ends_the_engine, scratch_create, scratch_remove)
 {
     struct run r = {.dir = scratch_dir};
     struct watch w = {.what = "evaluating", .cancels = &r};
     struct strata_eval eval = STRATA_EVAL_INIT;
 
-    (void)state;
     r.progress = watches;
     r.progress_ctx = &w;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
@@ -488,13 +469,12 @@ static void *cancels_a_step(void *ctx)
     return NULL;
 }
 
-static void another_thread_cancels(void **state)
+TEST_SETUP(another_thread_cancels, scratch_create, scratch_remove)
 {
     struct run r = {.dir = scratch_dir};
     strata_status st = STRATA_OK;
     pthread_t thread;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     atomic_store(&stepping, false);
@@ -519,12 +499,11 @@ static void run_once(void *ctx)
     run_close(&r);
 }
 
-static void a_run_that_is_closed_takes_no_memory(void **state)
+TEST_SETUP(a_run_that_is_closed_takes_no_memory, scratch_create, scratch_remove)
 {
     enum { RUNS = 8 };
     struct run rows[] = {{0}, {.dir = scratch_dir}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const int64_t grown = heap_growth(run_once, &rows[i], RUNS);
 
@@ -534,14 +513,13 @@ static void a_run_that_is_closed_takes_no_memory(void **state)
 }
 
 /* However many there are, they are no loss that is lost. */
-static void steps_without_a_target_have_no_loss(void **state)
+TEST_SETUP(steps_without_a_target_have_no_loss, scratch_create, scratch_remove)
 {
     struct strata_step result = STRATA_STEP_INIT;
     struct run r = {0};
     int32_t *tokens, *targets;
     size_t elems;
 
-    (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
     elems = (size_t)r.shape.step_sequences * r.shape.seq_len;
@@ -561,30 +539,8 @@ static void steps_without_a_target_have_no_loss(void **state)
     free(targets);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(placement_and_closing_change_no_bits, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(the_callers_floats_change_no_bits, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(two_engines_take_turns, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(two_engines_run_at_once, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_second_load_begins_again, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(an_export_is_opened_again, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_schedule_needs_its_length, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(steps_without_a_target_have_no_loss, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_tells_what_it_is, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_position_follows_what_was_given, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(another_thread_cancels, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_that_is_closed_takes_no_memory, scratch_create, scratch_remove),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

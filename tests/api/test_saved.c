@@ -4,16 +4,13 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define TOKENS 1201u
 
@@ -85,9 +82,8 @@ static void load_once(struct fault_walk *walk)
         assert_string_equal(digest, weights);
 }
 
-static void a_failure_is_said_or_the_weights_are_right(void **state)
+TEST(a_failure_is_said_or_the_weights_are_right)
 {
-    (void)state;
     walk_all(load_once, 9);
 }
 
@@ -110,9 +106,8 @@ static void export_once(struct fault_walk *walk)
     assert_int_equal(system(command), 0);
 }
 
-static void a_failed_export_leaves_nothing(void **state)
+TEST(a_failed_export_leaves_nothing)
 {
-    (void)state;
     walk_all(export_once, 5);
 }
 
@@ -123,12 +118,11 @@ static bool stop_at_half(void *ctx, const char *what, uint64_t done, uint64_t to
     return done < total / 2;
 }
 
-static void an_export_is_cancelled(void **state)
+TEST(an_export_is_cancelled)
 {
     struct strata_verify_opts opts = STRATA_VERIFY_OPTS_INIT;
     struct stat info;
 
-    (void)state;
     opts.progress = stop_at_half;
     assert_status(strata_verify_export(scratch_path("save"), scratch_path("deep/out"), NULL, &opts), STRATA_E_CANCELLED,
                   "export");
@@ -137,13 +131,4 @@ static void an_export_is_cancelled(void **state)
     assert_refused(strata_verify_export("save", NULL, NULL, NULL), "dir is NULL");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_is_said_or_the_weights_are_right),
-        cmocka_unit_test(a_failed_export_leaves_nothing),
-        cmocka_unit_test(an_export_is_cancelled),
-    };
-
-    return cmocka_run_group_tests(tests, save, scratch_remove);
-}
+TEST_GROUP(save, scratch_remove);

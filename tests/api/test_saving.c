@@ -6,17 +6,14 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOKENS 1201u
 #define SAVED  2u /* steps at the save */
@@ -109,7 +106,7 @@ static void check_saved(const struct digests *at_save, const struct digests *lat
     strata_checkpoint_close(saved);
 }
 
-static void what_comes_between_changes_nothing(void **state)
+TEST_SETUP(what_comes_between_changes_nothing, scratch_create, scratch_remove)
 {
     static const struct {
         bool evaluates, saves_again, waits; /* in this order, between a save and the next step */
@@ -149,7 +146,7 @@ static void what_comes_between_changes_nothing(void **state)
 }
 
 /* A step with a token outside the vocabulary runs nothing: the save that it would have made is made by the next one. */
-static void a_refused_step_loses_no_save(void **state)
+TEST_SETUP(a_refused_step_loses_no_save, scratch_create, scratch_remove)
 {
     static int32_t beyond[4 * RUN_SEQ] = {[5] = 256}, targets[4 * RUN_SEQ];
     struct strata_saved saved = STRATA_SAVED_INIT;
@@ -157,7 +154,6 @@ static void a_refused_step_loses_no_save(void **state)
     char text[640];
     struct run r = {.text = saving(text)};
 
-    (void)state;
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
     run_to_the_save(&r);
@@ -176,14 +172,13 @@ static void a_refused_step_loses_no_save(void **state)
 }
 
 /* A run that ends with a save that nothing has followed. */
-static void the_end_of_a_run_loses_no_save(void **state)
+TEST_SETUP(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct digests at_save, later;
     char text[640];
     struct run r = {.text = text};
 
-    (void)state;
     snprintf(text, sizeof(text), CONFIG_HEAD ", \"save\": \"%s\"}}", scratch_path("save"));
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
@@ -211,7 +206,7 @@ static bool is_due(const struct run *r, bool asked)
 
 /* By its number of steps, or when asked, and only what no checkpoint has; a step that a save may follow writes what lives in
  * memory. */
-static void a_rule_says_when_a_save_is_due(void **state)
+TEST_SETUP(a_rule_says_when_a_save_is_due, scratch_create, scratch_remove)
 {
     struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
     struct strata_saved saved = STRATA_SAVED_INIT;
@@ -219,7 +214,6 @@ static void a_rule_says_when_a_save_is_due(void **state)
     char text[640];
     struct run r = {.text = text};
 
-    (void)state;
     snprintf(text, sizeof(text), CONFIG_HEAD ", \"keep_best\": 1, \"save\": \"%s\"}}", scratch_path("save"));
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
@@ -244,7 +238,7 @@ static void a_rule_says_when_a_save_is_due(void **state)
 }
 
 /* A second run saves to the same directory: a checkpoint tells of those of its own run alone, by whose name it goes. */
-static void another_runs_checkpoints_do_not_count(void **state)
+TEST_SETUP(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
     struct strata_engine_info engine[2] = {STRATA_ENGINE_INFO_INIT, STRATA_ENGINE_INFO_INIT};
@@ -252,7 +246,6 @@ static void another_runs_checkpoints_do_not_count(void **state)
     struct strata_checkpoint *checkpoint = NULL;
     char text[640];
 
-    (void)state;
     snprintf(text, sizeof(text), CONFIG_HEAD ", \"leaves\": 2, \"save\": \"%s\"}}", scratch_path("save"));
     for (uint32_t first = 1; first <= 3; first += 2) { /* saves after steps 1 and 2, and after 3 and 4 */
         struct run r = {.text = text};
@@ -291,9 +284,8 @@ static void check_same_bytes(const struct run *r, const struct strata_engine_inf
 
 /* A run of which a save is due is not replaced, by a load or a resume, and neither makes the update that the save waits for; once
  * it is made, both do. */
-static void a_run_whose_save_is_due_is_not_replaced(void **state)
+TEST_SETUP(a_run_whose_save_is_due_is_not_replaced, scratch_create, scratch_remove)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         const bool resumes = i % 2 == 1;
         struct strata_saved saved = STRATA_SAVED_INIT;
@@ -337,7 +329,7 @@ static void a_run_whose_save_is_due_is_not_replaced(void **state)
 }
 
 /* What was to be saved when the engine goes: it is there, or a warning says why it is not. */
-static void a_save_that_nobody_waits_for_is_made(void **state)
+TEST_SETUP(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove)
 {
     struct strata_checkpoint *checkpoint = NULL;
     struct digests at_save, later;
@@ -369,13 +361,12 @@ static void a_save_that_nobody_waits_for_is_made(void **state)
 }
 
 /* What begins anew has made no checkpoint: it saves after as many steps as the run before it did. */
-static void a_run_that_begins_anew_saves_at_the_same_step(void **state)
+TEST_SETUP(a_run_that_begins_anew_saves_at_the_same_step, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     char text[640];
     struct run r = {.text = saving(text)};
 
-    (void)state;
     run_to_the_save(&r);
     save_whole(&r, &saved);
     assert_int_equal(rename(scratch_path("save/step-00000002"), scratch_path("before")), 0);
@@ -388,14 +379,13 @@ static void a_run_that_begins_anew_saves_at_the_same_step(void **state)
 }
 
 /* What was in the way is removed, and the run has not gone on: the same step is saved. */
-static void a_save_that_failed_is_made_again(void **state)
+TEST_SETUP(a_save_that_failed_is_made_again, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct digests at_save, later;
     char text[640];
     struct run r = {.text = saving(text)};
 
-    (void)state;
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
     run_to_the_save(&r);
@@ -420,9 +410,8 @@ static void a_save_that_failed_is_made_again(void **state)
 
 /* Where files cannot be linked, as across file systems, a save says how much it copied, all but what describes it; else nothing.
  */
-static void copies_are_counted(void **state)
+TEST_SETUP(copies_are_counted, scratch_create, scratch_remove)
 {
-    (void)state;
     for (int crosses = 0; crosses < 2; crosses++) {
         struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
         struct strata_saved saved = STRATA_SAVED_INIT;
@@ -447,14 +436,13 @@ static void copies_are_counted(void **state)
 }
 
 /* What bits are promised for, as the checkpoint says it; where this run has another, a notice names both. */
-static void what_bits_depend_on_is_compared(void **state)
+TEST_SETUP(what_bits_depend_on_is_compared, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct st_manifest m;
     char text[640];
     struct run r = {.text = saving(text)};
 
-    (void)state;
     run_to_the_save(&r);
     save_whole(&r, &saved);
     run_close(&r);
@@ -501,7 +489,7 @@ static void what_bits_depend_on_is_compared(void **state)
     }
 }
 
-static void what_cannot_be_saved_or_resumed_is_told(void **state)
+TEST_SETUP(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
     struct strata_saved saved = STRATA_SAVED_INIT;
@@ -512,7 +500,6 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
                fakes = {.text = text};
     struct digests d;
 
-    (void)state;
     assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&saves));
     assert_ok(run_train(&saves, 0, SAVED, NULL));
@@ -565,7 +552,7 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
 }
 
 /* What resuming has replaced nothing of goes on as it was, with the rate that its caller has set. */
-static void a_refused_resume_changes_nothing(void **state)
+TEST_SETUP(a_refused_resume_changes_nothing, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct strata_checkpoint *checkpoint = NULL;
@@ -575,7 +562,6 @@ static void a_refused_resume_changes_nothing(void **state)
                other = {.text = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2}"};
     struct digests d, before;
 
-    (void)state;
     assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&saves));
     assert_ok(run_train(&saves, 0, SAVED, NULL));
@@ -598,7 +584,7 @@ static void a_refused_resume_changes_nothing(void **state)
 }
 
 /* A run that begins on an engine which has resumed, wholly or in part, but has run no step since: its optimizer state is zero. */
-static void a_load_after_a_resume_begins_anew(void **state)
+TEST_SETUP(a_load_after_a_resume_begins_anew, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct strata_checkpoint *checkpoint = NULL;
@@ -606,7 +592,6 @@ static void a_load_after_a_resume_begins_anew(void **state)
     struct run saves = {.text = saving(text)};
     struct digests begun, d;
 
-    (void)state;
     never_saved(0, &begun);
     assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&saves));
@@ -633,26 +618,4 @@ static void a_load_after_a_resume_begins_anew(void **state)
         run_close(&r);
     }
     strata_checkpoint_close(checkpoint);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_load_after_a_resume_begins_anew, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_refused_step_loses_no_save, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_rule_says_when_a_save_is_due, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_whose_save_is_due_is_not_replaced, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_that_begins_anew_saves_at_the_same_step, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_save_that_failed_is_made_again, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_refused_resume_changes_nothing, scratch_create, scratch_remove),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,21 +5,16 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOKENS   1201u
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -44,7 +39,7 @@ static void begin(struct run *r, char text[640])
 }
 
 /* Numbers of a checkpoint are JSON's, and an order is one of those that there are: a caller hears of it, and goes on. */
-static void what_no_checkpoint_can_say_is_refused(void **state)
+TEST_SETUP(what_no_checkpoint_can_say_is_refused, scratch_create, scratch_remove)
 {
     struct strata_save_opts opts = STRATA_SAVE_OPTS_INIT;
     struct strata_resume_opts other = STRATA_RESUME_OPTS_INIT;
@@ -54,7 +49,6 @@ static void what_no_checkpoint_can_say_is_refused(void **state)
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin_with(&r, "serial", text);
     assert_ok(run_train(&r, 0, 1, NULL));
     opts.metrics_bytes = UINT64_MAX;
@@ -91,25 +85,23 @@ static void fail_once(const char *site)
     st_fault_arm(&(struct st_fault_spec){.site = site, .count = 1, .result = -ENOSPC});
 }
 
-static void a_run_that_saves_nothing_leaves_nothing(void **state)
+TEST_SETUP(a_run_that_saves_nothing_leaves_nothing, scratch_create, scratch_remove)
 {
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin(&r, text);
     assert_int_equal(scratch_entries_with(scratch_dir, "save"), 1);
     run_close(&r);
     assert_int_equal(scratch_entries_with(scratch_dir, "save"), 0);
 }
 
-static void a_failure_is_not_lost_in_the_next_success(void **state)
+TEST_SETUP(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin(&r, text);
     assert_ok(run_train(&r, 0, 1, NULL));
     fail_once("commit.mkdir");
@@ -127,13 +119,12 @@ static void a_failure_is_not_lost_in_the_next_success(void **state)
 }
 
 /* Who has heard of it hears of it once. */
-static void a_failure_that_was_asked_for_is_not_said(void **state)
+TEST_SETUP(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin(&r, text);
     kept_log_begin(ST_LOG_WARN);
     for (uint64_t step = 0; step < 2; step++) {
@@ -149,14 +140,13 @@ static void a_failure_that_was_asked_for_is_not_said(void **state)
 }
 
 /* Somebody reads all of the run's sets, and there can be no new ones. */
-static void a_failure_that_the_save_returned_is_not_said(void **state)
+TEST_SETUP(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove)
 {
     char text[640];
     struct run r = {0};
     glob_t sets;
     int fds[16];
 
-    (void)state;
     begin_with(&r, "serial", text);
     assert_int_equal(glob(scratch_path("save/strata-*/set-*"), 0, NULL, &sets), 0);
     assert_true(sets.gl_pathc > 0 && sets.gl_pathc <= COUNT(fds));
@@ -263,15 +253,13 @@ static void go_back(const char *update)
     run_close(&r);
 }
 
-static void a_run_that_goes_back_takes_no_other_space(void **state)
+TEST_SETUP(a_run_that_goes_back_takes_no_other_space, scratch_create, scratch_remove)
 {
-    (void)state;
     go_back("gated");
 }
 
-static void nor_does_one_whose_updates_do_not_wait(void **state)
+TEST_SETUP(nor_does_one_whose_updates_do_not_wait, scratch_create, scratch_remove)
 {
-    (void)state;
     go_back("serial");
 }
 
@@ -290,13 +278,12 @@ static void fail_to_sync(struct run *r, uint32_t after, const char *again)
 }
 
 /* A system that has failed to write its cache says so once: the next fsync is as if nothing had been. */
-static void a_sync_that_failed_is_not_tried_again(void **state)
+TEST_SETUP(a_sync_that_failed_is_not_tried_again, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct run r = {.dir = scratch_dir};
     char text[640];
 
-    (void)state;
     begin(&r, text);
     assert_ok(run_train(&r, 0, 1, NULL));
     fail_to_sync(&r, 0, "what step 1 has written could not be made durable");
@@ -308,13 +295,12 @@ static void a_sync_that_failed_is_not_tried_again(void **state)
 }
 
 /* They are written once. */
-static void frozen_weights_that_are_lost_are_in_no_checkpoint(void **state)
+TEST_SETUP(frozen_weights_that_are_lost_are_in_no_checkpoint, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct run r = {.dir = scratch_dir};
     char text[640];
 
-    (void)state;
     snprintf(text, sizeof(text), CONFIG(", \"freeze\": [\"*wte*\"], \"save\": \"%s\""), scratch_path("save"));
     r.text = text;
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
@@ -332,20 +318,18 @@ static void frozen_weights_that_are_lost_are_in_no_checkpoint(void **state)
     run_close(&r);
 }
 
-static void what_lies_on_a_drive_is_saved_again_with_the_rest(void **state)
+TEST_SETUP(what_lies_on_a_drive_is_saved_again_with_the_rest, scratch_create, scratch_remove)
 {
-    (void)state;
     save_again_on_a_drive("gated");
 }
 
-static void so_it_is_where_updates_do_not_wait(void **state)
+TEST_SETUP(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove)
 {
-    (void)state;
     save_again_on_a_drive("serial");
 }
 
 /* The save that is under way ends before a run resumes, and with one checkpoint kept the other one goes: nothing else changes. */
-static void a_save_that_removes_what_would_be_resumed_leaves_the_run(void **state)
+TEST_SETUP(a_save_that_removes_what_would_be_resumed_leaves_the_run, scratch_create, scratch_remove)
 {
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     struct strata_saved saved = STRATA_SAVED_INIT;
@@ -353,7 +337,6 @@ static void a_save_that_removes_what_would_be_resumed_leaves_the_run(void **stat
     char text[640];
     struct run r = {.text = text};
 
-    (void)state;
     snprintf(text, sizeof(text), CONFIG(", \"update\": \"gated\", \"keep\": 1, \"save\": \"%s\""), scratch_path("save"));
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
@@ -375,14 +358,13 @@ static void a_save_that_removes_what_would_be_resumed_leaves_the_run(void **stat
     run_close(&r);
 }
 
-static void a_full_disk_refuses_the_run_that_would_save(void **state)
+TEST_SETUP(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove)
 {
     static const char *const sites[] = {"run.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
     struct strata_engine *engine = NULL;
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin(&r, text);
     strata_engine_destroy(r.engine);
     r.engine = NULL;
@@ -396,13 +378,12 @@ static void a_full_disk_refuses_the_run_that_would_save(void **state)
     assert_int_equal(scratch_entries_with(scratch_dir, "save"), 0);
 }
 
-static void a_whole_one_is_not_called_unmade(void **state)
+TEST_SETUP(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove)
 {
     uint64_t damages = 1;
     char text[640];
     struct run r = {0};
 
-    (void)state;
     begin(&r, text);
     assert_ok(run_train(&r, 0, 1, NULL));
     scratch_put("save/latest/mine", ""); /* no file can have the name */
@@ -430,14 +411,13 @@ static void put_model(const char *dir)
 }
 
 /* The run has read all of it, and what a checkpoint has of it is what it was when the run began. */
-static void the_models_directory_may_go(void **state)
+TEST_SETUP(the_models_directory_may_go, scratch_create, scratch_remove)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     uint64_t damages = 1;
     char text[640], dir[128];
     struct run r = {.preset = dir};
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s", scratch_path("model"));
     put_model(dir);
     scratch_put("model/special_tokens_map.json", "{}");
@@ -458,27 +438,4 @@ static void the_models_directory_may_go(void **state)
     run_close(&r);
     assert_ok(strata_verify(scratch_path("save"), NULL, &damages));
     assert_int_equal(damages, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_no_checkpoint_can_say_is_refused, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_that_saves_nothing_leaves_nothing, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_lies_on_a_drive_is_saved_again_with_the_rest, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_run_that_goes_back_takes_no_other_space, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(nor_does_one_whose_updates_do_not_wait, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_sync_that_failed_is_not_tried_again, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(frozen_weights_that_are_lost_are_in_no_checkpoint, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_save_that_removes_what_would_be_resumed_leaves_the_run, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

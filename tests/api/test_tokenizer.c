@@ -3,21 +3,18 @@
 #include "strata/strata.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define FILE_OF(name) "tests/golden/tokenizers/" name ".json"
 
 static const char text[] = "Hello, caf\xc3\xa9 \xf0\x9f\x98\x80!";
 
-static void nothing_is_called_with_null(void **state)
+TEST(nothing_is_called_with_null)
 {
     struct strata_tokenizer_info info = STRATA_TOKENIZER_INFO_INIT;
     struct strata_tokenizer *t = NULL;
@@ -28,7 +25,6 @@ static void nothing_is_called_with_null(void **state)
     size_t count;
     bool there;
 
-    (void)state;
     assert_refused(strata_tokenizer_exists(NULL, "x"), "there is NULL");
     assert_refused(strata_tokenizer_exists(&there, NULL), "dir is NULL");
     assert_refused(strata_tokenizer_open(NULL, "x"), "tokenizer is NULL");
@@ -49,7 +45,7 @@ static void nothing_is_called_with_null(void **state)
     assert_true(t == NULL && s == NULL && c == NULL);
 }
 
-static void no_argument_is_left_out(void **state)
+TEST(no_argument_is_left_out)
 {
     struct strata_chat_opts opts = STRATA_CHAT_OPTS_INIT;
     struct strata_encode_opts how = STRATA_ENCODE_OPTS_INIT;
@@ -60,7 +56,6 @@ static void no_argument_is_left_out(void **state)
     const char *got;
     size_t count;
 
-    (void)state;
     assert_ok(strata_tokenizer_open(&t, FILE_OF("qwen2")));
     assert_refused(strata_tokenizer_get_info(t, NULL), "info is NULL");
     assert_refused(strata_tokenizer_encode(t, NULL, 1, NULL, &ids, &count), "text is NULL");
@@ -91,7 +86,7 @@ static void no_argument_is_left_out(void **state)
 }
 
 /* Handles may be closed in any order. */
-static void a_text_comes_back(void **state)
+TEST(a_text_comes_back)
 {
     struct strata_tokenizer_info info = STRATA_TOKENIZER_INFO_INIT;
     struct strata_tokenizer *t;
@@ -102,7 +97,6 @@ static void a_text_comes_back(void **state)
     size_t count, bytes;
     FILE *file;
 
-    (void)state;
     assert_ok(strata_tokenizer_open(&t, FILE_OF("qwen2")));
     assert_ok(strata_tokenizer_get_info(t, &info));
     assert_true(info.vocab == 424 && info.bos == -1 && info.eos == -1 && info.hash != 0);
@@ -128,14 +122,13 @@ static void a_text_comes_back(void **state)
     free(whole);
 }
 
-static void special_tokens_are_tokens_where_wanted(void **state)
+TEST(special_tokens_are_tokens_where_wanted)
 {
     struct strata_encode_opts opts = STRATA_ENCODE_OPTS_INIT;
     struct strata_tokenizer *t;
     const int32_t *ids;
     size_t count;
 
-    (void)state;
     assert_ok(strata_tokenizer_open(&t, FILE_OF("llama2")));
     assert_ok(strata_tokenizer_encode(t, "</s>", 4, NULL, &ids, &count));
     assert_true(count == 1 && ids[0] == 2);
@@ -162,7 +155,7 @@ static void check_text(struct strata_tokenizer *t, struct strata_chat *c, const 
     assert_memory_equal(got, expected, bytes);
 }
 
-static void a_conversation_is_written(void **state)
+TEST(a_conversation_is_written)
 {
     struct strata_chat_opts opts = STRATA_CHAT_OPTS_INIT;
     struct strata_tokenizer *t;
@@ -170,7 +163,6 @@ static void a_conversation_is_written(void **state)
     const int32_t *ids;
     size_t count;
 
-    (void)state;
     assert_ok(strata_tokenizer_open(&t, FILE_OF("qwen2")));
     opts.chat_template = "chatml";
     assert_ok(strata_chat_open(&c, t, &opts));
@@ -211,7 +203,7 @@ static void copy_tokenizer(const char *name)
     assert_int_equal(system(command), 0);
 }
 
-static void the_directory_brings_its_template(void **state)
+TEST_SETUP(the_directory_brings_its_template, scratch_create, scratch_remove)
 {
     static const struct {
         const char *config, *jinja, *text;
@@ -226,7 +218,6 @@ static void the_directory_brings_its_template(void **state)
     struct strata_chat *c;
     bool there = true;
 
-    (void)state;
     assert_ok(strata_tokenizer_exists(&there, scratch_dir));
     assert_false(there);
     copy_tokenizer(FILE_OF("qwen2"));
@@ -248,7 +239,7 @@ static void the_directory_brings_its_template(void **state)
     }
 }
 
-static void templates_and_dates_are_checked(void **state)
+TEST_SETUP(templates_and_dates_are_checked, scratch_create, scratch_remove)
 {
     static const char *const dates[] = {"",           "2026-2-3",   "2026-02-30", "2026-13-01",
                                         "2026-00-10", "0000-01-01", "2026- 1-01", "2026-02-03x"};
@@ -256,7 +247,6 @@ static void templates_and_dates_are_checked(void **state)
     struct strata_tokenizer *t;
     struct strata_chat *c = NULL;
 
-    (void)state;
     copy_tokenizer(FILE_OF("llama2"));
     write_in("tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
     assert_ok(strata_tokenizer_open(&t, scratch_dir));
@@ -318,12 +308,11 @@ static strata_status all_of_it(void)
     return st;
 }
 
-static void every_place_fails_once(void **state)
+TEST(every_place_fails_once)
 {
     static struct st_fault_tally sites[64];
     uint32_t count = 0, ours = 0, refused = 0;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "?"});
     assert_ok(all_of_it());
     (void)st_fault_disarm();
@@ -346,19 +335,8 @@ static void every_place_fails_once(void **state)
     assert_int_equal(ours, 6); /* tokenizer, stream, chat, add, json, text */
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_called_with_null),
-        cmocka_unit_test(no_argument_is_left_out),
-        cmocka_unit_test(a_text_comes_back),
-        cmocka_unit_test(special_tokens_are_tokens_where_wanted),
-        cmocka_unit_test(a_conversation_is_written),
-        cmocka_unit_test_setup_teardown(the_directory_brings_its_template, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(templates_and_dates_are_checked, scratch_create, scratch_remove),
-        cmocka_unit_test(every_place_fails_once),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_NONE);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

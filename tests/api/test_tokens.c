@@ -3,20 +3,17 @@
 #include "strata/strata.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TOKENIZER "tests/golden/chat/qwen"
 
 static const char *const texts[] = {"docs/tour.md"};
 
-static void nothing_is_called_with_null(void **state)
+TEST(nothing_is_called_with_null)
 {
     struct strata_tokens_opts opts = STRATA_TOKENS_OPTS_INIT, wrong = {0};
     struct strata_tokens *t = NULL;
@@ -24,7 +21,6 @@ static void nothing_is_called_with_null(void **state)
     const char *json;
     char name[8];
 
-    (void)state;
     assert_refused(strata_tokens_write(NULL, "x", texts, 1, &opts), "tokens is NULL");
     assert_refused(strata_tokens_write(&t, NULL, texts, 1, &opts), "out is NULL");
     assert_refused(strata_tokens_write(&t, "x", texts, 1, &opts), "tokenizer is NULL");
@@ -45,14 +41,13 @@ static void nothing_is_called_with_null(void **state)
     assert_null(t);
 }
 
-static void each_byte_is_a_token(void **state)
+TEST_SETUP(each_byte_is_a_token, scratch_create, scratch_remove)
 {
     struct strata_tokens_opts opts = STRATA_TOKENS_OPTS_INIT;
     struct strata_tokens *t;
     const char *json;
     char out[320];
 
-    (void)state;
     snprintf(out, sizeof(out), "%s", scratch_path("a.bin"));
     opts.tokenizer = "byte";
     assert_ok(strata_tokens_write(&t, out, texts, 1, &opts));
@@ -94,7 +89,7 @@ static void progress(void *ctx, uint64_t rows, uint64_t tokens)
     assert_true(rows > 0 || tokens == 0);
 }
 
-static void rows_are_documents(void **state)
+TEST_SETUP(rows_are_documents, scratch_create, scratch_remove)
 {
     static const char rows[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
                                "{\"role\":\"assistant\",\"content\":\"hello there\"}]}\n";
@@ -104,7 +99,6 @@ static void rows_are_documents(void **state)
     char path[320], out[320], *const in[] = {path}, wanted[64];
     const char *json;
 
-    (void)state;
     scratch_put("rows.jsonl", rows);
     snprintf(path, sizeof(path), "%s", scratch_path("rows.jsonl"));
     snprintf(out, sizeof(out), "%s", scratch_path("rows.bin"));
@@ -125,14 +119,8 @@ static void rows_are_documents(void **state)
     strata_tokens_close(t);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_called_with_null),
-        cmocka_unit_test_setup_teardown(each_byte_is_a_token, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(rows_are_documents, scratch_create, scratch_remove),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_NONE);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

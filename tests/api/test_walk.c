@@ -3,16 +3,13 @@
 #include "core/base/fault.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SITES_MAX 256u
 
@@ -120,14 +117,13 @@ static bool fail_one(const struct st_fault_tally *site, uint32_t after, int64_t 
     return o.status == STRATA_OK;
 }
 
-static void every_place_fails_once(void **state)
+TEST_SETUP(every_place_fails_once, scratch_create, scratch_remove)
 {
     static struct st_fault_tally sites[SITES_MAX];
     char tokens[64];
     struct outcome clean;
     uint32_t count, ours = 0, well = 0;
 
-    (void)state;
     snprintf(tokens, sizeof(tokens), "%s", run_tokens("a.bin", 200));
     count = list_sites(sites, &clean, tokens);
     check_left(&clean, "no failure");
@@ -142,12 +138,8 @@ static void every_place_fails_once(void **state)
     assert_true(well > 0 && well < count); /* some are gone around, most end the run */
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_place_fails_once, scratch_create, scratch_remove),
-    };
-
     strata_log_configure(NULL, NULL, STRATA_LOG_NONE);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }
