@@ -1,12 +1,6 @@
 /* tests/engine/agree.c - see agree.h. */
 #include "agree.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/common/test.h"
 
 #include <string.h>
 

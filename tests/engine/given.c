@@ -1,18 +1,14 @@
 /* given.c - see given.h. */
 #include "given.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 #include "tests/offload/plan_fixture.h"
 
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MICRO_BATCHES 2u
 #define AMPLE         (UINT64_C(1) << 40)

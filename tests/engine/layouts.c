@@ -1,15 +1,11 @@
 /* layouts.c - see layouts.h. */
 #include "layouts.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "tests/common/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANKS_MOST 4u
 #define RANKS_ROOM 6u

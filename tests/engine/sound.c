@@ -1,21 +1,17 @@
 /* sound.c - see sound.h. */
 #include "sound.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/sample.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct rig_cell sound_cell(const char *io_method, bool paced)
 {

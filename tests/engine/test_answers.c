@@ -1,16 +1,12 @@
 /* test_answers - what ranks agree on: who has failed gets its own failure back, all others that of the first who has. */
 #include "offload/engine/engine_internal.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANKS 3u
 
@@ -69,23 +65,13 @@ static void check(struct st_comm *const comms[RANKS], uint32_t failed)
     }
 }
 
-static void one_answer_for_all(void **state)
+TEST(one_answer_for_all)
 {
     struct st_comm *comms[RANKS];
 
-    (void)state;
     assert_int_equal(st_comm_threads_open(comms, RANKS, ST_COMM_DEADLINE_NS), STRATA_OK);
     for (uint32_t failed = 0; failed < 1u << RANKS; failed++)
         check(comms, failed);
     for (uint32_t r = 0; r < RANKS; r++)
         st_comm_close(comms[r]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_answer_for_all),
-    };
-
-    return cmocka_run_group_tests_name("answers", tests, NULL, NULL);
 }

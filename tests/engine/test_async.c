@@ -3,6 +3,7 @@
  * An error of the disk, a flipped byte, a failed task of the device, Ctrl-C: each ends the run with its own status once all that
  * was under way is over, the engine says so to every later call, and no file is left. */
 #include "sound.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "tests/common/sample.h"
@@ -10,32 +11,25 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* --- whole runs --- */
 
-static void every_failed_completion_is_reported(void **state)
+TEST(every_failed_completion_is_reported)
 {
-    (void)state;
     sound_completions(true, sample_is_all() ? 24 : 8);
 }
 
 /* Whoever looks first at what a read brought must check it: an update itself, before an upload the host thread. */
-static void every_flipped_byte_is_found(void **state)
+TEST(every_flipped_byte_is_found)
 {
-    (void)state;
     assert_true(sound_flips(true) > 0);
 }
 
 /* No update checks what is frozen in a page, which is uploaded after it: the host thread must, on arrival, since it alone has the
  * workers. */
-static void pages_frozen_in_part_are_checked_on_arrival(void **state)
+TEST(pages_frozen_in_part_are_checked_on_arrival)
 {
     static const struct {
         enum rig_adapters adapters;
@@ -44,7 +38,6 @@ static void pages_frozen_in_part_are_checked_on_arrival(void **state)
     static const struct sound_walk walk = {
         .site = "engine.corrupt_weight", .result = -1, .dense = 4, .expected = STRATA_E_CORRUPT, .fatal = true};
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof(parts) / sizeof(parts[0]); i++) {
         struct rig_cell cell = sound_cell("fake", true);
         struct sound s;
@@ -65,22 +58,20 @@ static void is_a_task(const char *why, void *ctx)
     assert_non_null(strstr(why, "paced device: a task failed"));
 }
 
-static void every_failed_task_is_reported(void **state)
+TEST(every_failed_task_is_reported)
 {
     static const struct sound_walk walk = {
         .site = "paced.task", .result = -EIO, .dense = 24, .expected = STRATA_E_IO, .fatal = true, .failed = is_a_task};
     struct sound s;
 
-    (void)state;
     sound_begin_with(&s, "fake", true);
     print_message("%u failed runs\n", sound_walk(&s, &walk));
     sound_again(&s);
     sound_end(&s);
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
-    (void)state;
     sound_single_failures(true);
 }
 
@@ -112,7 +103,7 @@ static void stays_stopped(struct rig_engine *rig, const struct rig_cell *cell, s
     assert_true(st_engine_digest(rig->engine, weights, state) != STRATA_OK);
 }
 
-static void an_engine_that_failed_stays_stopped(void **state)
+TEST(an_engine_that_failed_stays_stopped)
 {
     static const struct {
         struct st_fault_spec fault;
@@ -126,7 +117,6 @@ static void an_engine_that_failed_stays_stopped(void **state)
     };
     struct sound s;
 
-    (void)state;
     sound_begin_with(&s, "fake", true);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig_engine rig;
@@ -179,9 +169,8 @@ static strata_status run_until_cancelled(const struct sound *s, struct endless *
     return st;
 }
 
-static void another_thread_can_cancel(void **state)
+TEST(another_thread_can_cancel)
 {
-    (void)state;
     for (size_t i = 0; i < SOUND_METHODS; i++) {
         struct sound s;
 
@@ -203,12 +192,11 @@ static void another_thread_can_cancel(void **state)
 
 /* Whichever is seen first is the one that is reported, with its own sentence: tasks that fail while a cancelled step drains
  * change nothing. */
-static void a_cancelled_step_may_fail_as_it_drains(void **state)
+TEST(a_cancelled_step_may_fail_as_it_drains)
 {
     uint32_t cancelled = 0;
     struct sound s;
 
-    (void)state;
     sound_begin_with(&s, "fake", true);
     for (uint32_t after = 0; after < 200; after += 5) {
         struct endless e = {.cancel_in = 1};
@@ -226,17 +214,4 @@ static void a_cancelled_step_may_fail_as_it_drains(void **state)
     }
     print_message("%u of 40 cancelled before a task failed\n", cancelled);
     sound_end(&s);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_flipped_byte_is_found),   cmocka_unit_test(pages_frozen_in_part_are_checked_on_arrival),
-        cmocka_unit_test(every_failed_task_is_reported), cmocka_unit_test(every_failed_completion_is_reported),
-        cmocka_unit_test(every_single_failure_is_clean), cmocka_unit_test(an_engine_that_failed_stays_stopped),
-        cmocka_unit_test(another_thread_can_cancel),     cmocka_unit_test(a_cancelled_step_may_fail_as_it_drains),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("async", tests, NULL, NULL);
 }

@@ -3,14 +3,10 @@
  * A wait that no other wait implies is removed from a sound program.  The verifier must then fail; and run with the verifier
  * off, on a disk slow enough for the race to be lost, the program must give other digests (or a checksum error). */
 #include "rig.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Is op `from` (of this cycle) before op `to` by waits other than number `skip`? */
 static bool implied(const struct st_plan *plan, uint32_t from, uint32_t to, uint32_t skip, bool *seen)
@@ -56,13 +52,12 @@ static void drop_wait(struct st_plan *plan, uint32_t wait)
     plan->program.waits[wait] = (struct st_wait){.op = 0, .previous = true};
 }
 
-static void a_sound_program_passes(void **state)
+TEST(a_sound_program_passes)
 {
     const struct rig_cell cell = rig_swapped();
     struct st_model *model;
     struct st_plan *plan;
 
-    (void)state;
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
@@ -70,14 +65,13 @@ static void a_sound_program_passes(void **state)
     st_model_destroy(model);
 }
 
-static void every_lone_wait_is_missed(void **state)
+TEST(every_lone_wait_is_missed)
 {
     const struct rig_cell cell = rig_swapped();
     uint32_t tried = 0;
     struct st_model *model;
     struct st_plan *plan;
 
-    (void)state;
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
     for (int kind = 0; kind < ST_OP_KIND_COUNT; kind++) {
@@ -103,7 +97,7 @@ static void every_lone_wait_is_missed(void **state)
     st_model_destroy(model);
 }
 
-static void without_the_verifier_digests_differ(void **state)
+TEST(without_the_verifier_digests_differ)
 {
     struct rig_cell slow = rig_swapped();
     struct rig_result sound, broken;
@@ -111,7 +105,6 @@ static void without_the_verifier_digests_differ(void **state)
     struct st_plan *plan;
     uint32_t wait;
 
-    (void)state;
     slow.fake_latency_us = 20000;
     assert_int_equal(rig_model(&model, &slow), STRATA_OK);
     assert_int_equal(rig_plan(&plan, model, &slow), STRATA_OK);
@@ -126,15 +119,4 @@ static void without_the_verifier_digests_differ(void **state)
     assert_string_not_equal(sound.state, broken.state);
     st_plan_destroy(plan);
     st_model_destroy(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sound_program_passes),
-        cmocka_unit_test(every_lone_wait_is_missed),
-        cmocka_unit_test(without_the_verifier_digests_differ),
-    };
-
-    return cmocka_run_group_tests_name("control", tests, NULL, NULL);
 }

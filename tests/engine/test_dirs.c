@@ -1,20 +1,16 @@
 /* test_dirs - state and weights over several directories: the same bits as in one, and errors that name the directory. */
 #include "rig.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define STEPS 4u
 #define DIRS  3u
@@ -41,7 +37,7 @@ static void assert_empty(void)
     }
 }
 
-static void several_directories_are_as_good_as_one(void **state)
+TEST(several_directories_are_as_good_as_one)
 {
     static const double rates[] = {5e9, 2e9, 9e8};
     static const struct {
@@ -53,7 +49,6 @@ static void several_directories_are_as_good_as_one(void **state)
     const struct rig_cell one = cell_with("auto", 0, NULL);
     struct rig_result want, got;
 
-    (void)state;
     assert_int_equal(rig_run(&want, &one, STEPS, scratch_dir), STRATA_OK);
     assert_true(want.planned);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -69,12 +64,11 @@ static void several_directories_are_as_good_as_one(void **state)
     }
 }
 
-static void a_failing_directory_is_named(void **state)
+TEST(a_failing_directory_is_named)
 {
     const struct rig_cell cell = cell_with("threads", 2, NULL);
     struct rig_result result;
 
-    (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.fallocate", .after = 1, .count = 1, .result = -ENOSPC});
     assert_int_equal(rig_run(&result, &cell, STEPS, scratch_dir), STRATA_E_NOSPC);
     assert_int_equal(st_fault_disarm(), 1);
@@ -102,12 +96,4 @@ static int make_drives(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_directories_are_as_good_as_one),
-        cmocka_unit_test(a_failing_directory_is_named),
-    };
-
-    return cmocka_run_group_tests_name("several directories", tests, make_drives, scratch_remove);
-}
+TEST_GROUP(make_drives, scratch_remove);

@@ -1,16 +1,13 @@
 /* test_documents.c - documents packed into sequences, with borders, train like documents in rows of their own. */
-#include "text/data/token_writer.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
+#include "text/data/token_writer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { DOCUMENTS = 8 };
 static const uint32_t lengths[DOCUMENTS] = {9, 7, 16, 3, 12, 4, 11, 5}; /* of sequences of RUN_SEQ: packed into 5 */
@@ -81,7 +78,7 @@ static void assert_near(double a, double b, double most)
 
 /* Rotary and learned positions, all weights and adapters; documents that saw each other, or went on counting, would be far off.
  */
-static void packed_is_unpacked(void **state)
+TEST(packed_is_unpacked)
 {
     static const struct {
         const char *preset, *rows, *packed;
@@ -90,7 +87,6 @@ static void packed_is_unpacked(void **state)
                 {"nano", CONFIG("8", ADAPTERS), CONFIG("5", ADAPTERS)},
                 {"nano-llama", CONFIG("8", ADAPTERS), CONFIG("5", ADAPTERS)}};
 
-    (void)state;
     scratch_open();
     for (uint32_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
         char rows_name[16], packed_name[16];
@@ -110,7 +106,7 @@ static void packed_is_unpacked(void **state)
 }
 
 /* Data with borders, which a model without them does not open, is no other way read as if there were none. */
-static void borders_are_not_left_out(void **state)
+TEST(borders_are_not_left_out)
 {
     struct run packs = {.text = CONFIG("5", "")}, joins = {.text = CONFIG("5", "")};
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
@@ -118,7 +114,6 @@ static void borders_are_not_left_out(void **state)
     int32_t ids[2 * RUN_SEQ];
     const char *path;
 
-    (void)state;
     scratch_open();
     path = write_documents("packed.bin", ST_LAYOUT_PACKED);
     assert_status(run_open(&joins, path), STRATA_E_INPUT, "data with borders");
@@ -138,11 +133,10 @@ static void borders_are_not_left_out(void **state)
 }
 
 /* Documents that are whole sequences give the same bits with and without positions. */
-static void whole_sequences_are_the_same_bits(void **state)
+TEST(whole_sequences_are_the_same_bits)
 {
     char digests[2][33], states[2][33];
 
-    (void)state;
     scratch_open();
     for (uint32_t documents = 0; documents < 2; documents++) {
         struct run r = {0};
@@ -169,7 +163,7 @@ static void whole_sequences_are_the_same_bits(void **state)
     scratch_close();
 }
 
-static void borders_ask_for_a_model_that_knows_them(void **state)
+TEST(borders_ask_for_a_model_that_knows_them)
 {
     struct run r = {0};
     const char *path, *none = "/none.bin";
@@ -177,7 +171,6 @@ static void borders_ask_for_a_model_that_knows_them(void **state)
     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
     bool documents = true;
 
-    (void)state;
     scratch_open();
     path = write_documents("packed.bin", ST_LAYOUT_PACKED);
     assert_status(run_open(&r, path), STRATA_E_INPUT, "documents for a model without");
@@ -214,11 +207,10 @@ static void borders_ask_for_a_model_that_knows_them(void **state)
 }
 
 /* Of several files one with borders is enough, wherever it stands. */
-static void borders_of_any_file_count(void **state)
+TEST(borders_of_any_file_count)
 {
     char packed[512], plain[512];
 
-    (void)state;
     scratch_open();
     snprintf(packed, sizeof(packed), "%s", write_documents("packed.bin", ST_LAYOUT_PACKED));
     snprintf(plain, sizeof(plain), "%s", write_documents("plain.bin", ST_LAYOUT_CONCATENATED));
@@ -232,17 +224,4 @@ static void borders_of_any_file_count(void **state)
         assert_int_equal(documents, at < 3);
     }
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_is_unpacked),
-        cmocka_unit_test(whole_sequences_are_the_same_bits),
-        cmocka_unit_test(borders_ask_for_a_model_that_knows_them),
-        cmocka_unit_test(borders_are_not_left_out),
-        cmocka_unit_test(borders_of_any_file_count),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,30 +3,24 @@
  * Every I/O method; fail the Nth passage of any fault site for N = 0, 1, 2 ... until a whole run passes none.  A run that ends
  * well must have the right bits. */
 #include "sound.h"
+#include "tests/common/test.h"
 
 #include "core/base/fault.h"
 #include "offload/engine/engine_internal.h"
 #include "tests/common/sample.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
-
-static void every_failed_completion_is_reported(void **state)
+TEST(every_failed_completion_is_reported)
 {
-    (void)state;
     sound_completions(false, sample_is_all() ? 40 : 8);
 }
 
 /* A transient refusal and a short transfer are nobody's business but the method's. */
-static void benign_faults_are_absorbed(void **state)
+TEST(benign_faults_are_absorbed)
 {
     static const int64_t results[] = {-EAGAIN, 4096};
 
-    (void)state;
     for (size_t i = 0; i < SOUND_METHODS; i++) {
         struct sound s;
 
@@ -41,27 +35,24 @@ static void benign_faults_are_absorbed(void **state)
 }
 
 /* One flipped byte in any extent read during a run is found by its checksum, before it is used. */
-static void a_flipped_byte_is_found(void **state)
+TEST(a_flipped_byte_is_found)
 {
-    (void)state;
     assert_true(sound_flips(false) > 0);
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST(every_single_failure_is_clean)
 {
-    (void)state;
     sound_single_failures(false);
 }
 
 /* A device that refuses one call: no run ends well, whichever call it was. */
-static void every_call_of_the_device_is_heard(void **state)
+TEST(every_call_of_the_device_is_heard)
 {
     struct rig_cell cell = sound_cell("fake", false);
     const struct sound_walk walk = {
         .site = "device.call", .result = -EIO, .dense = sample_is_all() ? UINT32_MAX : 8, .expected = STRATA_E_IO, .fatal = true};
     struct sound s;
 
-    (void)state;
     cell.timed = true;
     sound_begin(&s, &cell, SOUND_STEPS);
     print_message("%u calls refused\n", sound_walk(&s, &walk));
@@ -69,14 +60,13 @@ static void every_call_of_the_device_is_heard(void **state)
 }
 
 /* A transfer that the swap refuses at once is not under way: nobody waits for it, and the engine goes on. */
-static void a_refused_transfer_is_not_waited_for(void **state)
+TEST(a_refused_transfer_is_not_waited_for)
 {
     char weights[2][33], states[2][33];
     struct st_engine_io io;
     struct rig_engine rig;
     struct sound s;
 
-    (void)state;
     sound_begin_with(&s, "fake", false);
     assert_int_equal(rig_engine_start(&rig, s.model, s.plan, &s.cell, s.dir), STRATA_OK);
     assert_int_equal(st_engine_digest(rig.engine, weights[0], states[0]), STRATA_OK);
@@ -87,16 +77,4 @@ static void a_refused_transfer_is_not_waited_for(void **state)
     assert_string_equal(states[0], states[1]);
     rig_engine_stop(&rig);
     sound_end(&s);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(benign_faults_are_absorbed),          cmocka_unit_test(a_flipped_byte_is_found),
-        cmocka_unit_test(every_failed_completion_is_reported), cmocka_unit_test(every_call_of_the_device_is_heard),
-        cmocka_unit_test(every_single_failure_is_clean),       cmocka_unit_test(a_refused_transfer_is_not_waited_for),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

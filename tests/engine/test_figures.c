@@ -7,14 +7,10 @@
 #include "given.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define STEPS 8u
 
@@ -38,12 +34,11 @@ static double slow_gradient(uint32_t page, uint64_t elem, uint64_t step)
     return 0.5;
 }
 
-static void time_is_backwards_where_gradients_take_it(void **state)
+TEST(time_is_backwards_where_gradients_take_it)
 {
     const struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .grad = slow_gradient};
     struct given g;
 
-    (void)state;
     atomic_store(&own_ns, 1);
     given_open(&g, &opts);
     for (uint32_t step = 0; step < 3; step++) {
@@ -78,11 +73,10 @@ static void slow_forward(const struct st_call *call)
 }
 
 /* Of every micro-batch, whether or not another one's backward comes before it. */
-static void time_is_forwards_where_calls_take_it(void **state)
+TEST(time_is_forwards_where_calls_take_it)
 {
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .called = slow_forward};
         struct st_step_result r;
@@ -187,9 +181,8 @@ static void check_run(const struct rig_cell *cell)
     st_model_destroy(model);
 }
 
-static void parts_add_up(void **state)
+TEST(parts_add_up)
 {
-    (void)state;
     atomic_store(&own_ns, 0); /* even where the test before has failed */
     for (int paced = 0; paced < 2; paced++) {
         struct rig_cell cell = rig_swapped();
@@ -199,15 +192,4 @@ static void parts_add_up(void **state)
         cell.paced = paced == 1;
         check_run(&cell);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_is_backwards_where_gradients_take_it),
-        cmocka_unit_test(time_is_forwards_where_calls_take_it),
-        cmocka_unit_test(parts_add_up),
-    };
-
-    return cmocka_run_group_tests_name("figures", tests, NULL, NULL);
 }

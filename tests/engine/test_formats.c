@@ -1,16 +1,12 @@
 /* test_formats - pages whose groups are stored in several formats: adapters in fp32, which train, in a frozen model of 16 bits
  * whose matrices may be quantised.  Wherever all that lies the bits are the same, and frozen weights stay what they were. */
 #include "given.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS   4u
 #define ADAPTER 70000u  /* elements of a block's: several tiles */
@@ -116,11 +112,10 @@ static void check_weights(const struct given *g, bool quantised)
 
 /* --- tests --- */
 
-static void placement_does_not_change_bits(void **state)
+TEST(placement_does_not_change_bits)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         const bool quantised = i % 2 == 1;
         char weights[33], planes[33], want_weights[33] = "", want_planes[33] = "";
@@ -145,12 +140,11 @@ static void placement_does_not_change_bits(void **state)
 }
 
 /* Adapters have moments, and no more: the weight is its own master. */
-static void adapters_have_two_moments(void **state)
+TEST(adapters_have_two_moments)
 {
     struct given g;
     uint64_t bytes = 0;
 
-    (void)state;
     open_layout(&g, &layouts[0], STRATA_BF16, true);
     for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
         const struct st_chunk *chunk = &g.plan->program.chunks[c];
@@ -172,24 +166,12 @@ static strata_status fill_infinite(void *ctx, uint32_t page, uint64_t first, uin
 }
 
 /* A record has one scale: an infinity would take the other 63 elements with it. */
-static void what_is_not_finite_is_not_quantised(void **state)
+TEST(what_is_not_finite_is_not_quantised)
 {
     struct given g;
 
-    (void)state;
     open_layout(&g, &layouts[1], STRATA_BF16, true);
     assert_int_equal(st_engine_load(g.eng, fill_infinite, NULL), STRATA_E_NUMERICS);
     assert_non_null(strstr(strata_last_error(), "page 4, element 100000"));
     given_close(&g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_does_not_change_bits),
-        cmocka_unit_test(adapters_have_two_moments),
-        cmocka_unit_test(what_is_not_finite_is_not_quantised),
-    };
-
-    return cmocka_run_group_tests_name("formats", tests, NULL, NULL);
 }

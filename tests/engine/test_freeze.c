@@ -2,15 +2,11 @@
  * it lies. */
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS 3u
 
@@ -64,9 +60,8 @@ static void run(struct rig_result *out, const struct rig_cell *cell)
     assert_int_equal(out->planned_bytes.write, out->moved_bytes.write);
 }
 
-static void placement_does_not_change_bits(void **state)
+TEST(placement_does_not_change_bits)
 {
-    (void)state;
     for (size_t i = 0; i < CASES; i++) {
         const struct rig_cell resident = cell_of(i, 0);
         struct rig_cell trained = resident;
@@ -152,12 +147,11 @@ static void check_moves(const struct st_plan *plan, const struct st_model *model
     }
 }
 
-static void a_small_group_moves_alone(void **state)
+TEST(a_small_group_moves_alone)
 {
     uint32_t seen[ST_OP_KIND_COUNT] = {0};
     struct rig_result want, got;
 
-    (void)state;
     for (size_t i = 0; i < SMALL_PARTS; i++) {
         const struct rig_cell cell = small_part(i);
         struct st_model *model;
@@ -209,9 +203,8 @@ static strata_status keep(void *ctx, uint32_t page, uint64_t first, uint64_t cou
     return STRATA_OK;
 }
 
-static void frozen_weights_keep_their_bits(void **state)
+TEST(frozen_weights_keep_their_bits)
 {
-    (void)state;
     for (size_t i = 0; i < CASES; i++) {
         const struct rig_cell cell = cell_of(i, 1);
         struct st_model *model;
@@ -298,9 +291,8 @@ static void learnt_close(struct learnt *l)
 }
 
 /* The first update of a weight does not depend on which others are frozen: above them, below them or between. */
-static void what_is_trained_learns_as_if_nothing_were_frozen(void **state)
+TEST(what_is_trained_learns_as_if_nothing_were_frozen)
 {
-    (void)state;
     for (size_t i = 0; i <= CASES; i++) {
         const bool llama = i < CASES && cases[i].llama;
         /* The last one: the positions alone are trained below the second block. */
@@ -327,14 +319,4 @@ static void what_is_trained_learns_as_if_nothing_were_frozen(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_does_not_change_bits),
-        cmocka_unit_test(a_small_group_moves_alone),
-        cmocka_unit_test(frozen_weights_keep_their_bits),
-        cmocka_unit_test(what_is_trained_learns_as_if_nothing_were_frozen),
-    };
-
-    return cmocka_run_group_tests_name("freeze", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

@@ -1,5 +1,6 @@
 /* test_generate - forward with a key-value cache: the same bits wherever the weights lie, and the numbers of evaluation. */
 #include "rig.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -11,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define VOCAB   8500u /* several slices of the table */
 #define CONTEXT 40u
@@ -230,9 +225,8 @@ static void same_bits_everywhere(bool llama, strata_dtype dtype)
     free(got);
 }
 
-static void placement_changes_no_bit(void **state)
+TEST(placement_changes_no_bit)
 {
-    (void)state;
     same_bits_everywhere(false, STRATA_BF16);
     same_bits_everywhere(false, STRATA_F32);
     same_bits_everywhere(true, STRATA_BF16);
@@ -294,21 +288,19 @@ static void matches_evaluation(bool llama)
     free(logits);
 }
 
-static void logits_are_those_of_evaluation(void **state)
+TEST(logits_are_those_of_evaluation)
 {
-    (void)state;
     matches_evaluation(false);
     matches_evaluation(true);
 }
 
-static void what_is_not_planned_is_refused(void **state)
+TEST(what_is_not_planned_is_refused)
 {
     const struct setting s = {.dtype = STRATA_BF16, .param = STRATA_TIER_DEVICE, .threads = 1, .rows = 4};
     const int32_t tokens[5] = {1, 2, 3, 4, 5}, high = VOCAB, negative = -1;
     float *logits = malloc(VOCAB * sizeof(float));
     struct bench b;
 
-    (void)state;
     assert_non_null(logits);
     bench_open(&b, &s, true);
     assert_int_equal(st_engine_forward(b.engine, tokens, 0, 0, logits), STRATA_E_INVAL);
@@ -325,13 +317,4 @@ static void what_is_not_planned_is_refused(void **state)
     free(logits);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_changes_no_bit),
-        cmocka_unit_test(logits_are_those_of_evaluation),
-        cmocka_unit_test(what_is_not_planned_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

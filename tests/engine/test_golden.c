@@ -4,23 +4,19 @@
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
-#include "text/data/tokens.h"
 #include "model/hf/hf_adapter.h"
 #include "model/model.h"
 #include "offload/config/config_options.h"
 #include "offload/plan/plan.h"
 #include "tests/common/golden.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
+#include "text/data/tokens.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS 20
 #define SEQ   32
@@ -214,9 +210,8 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
 
 static const char *const goldens[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
 
-static void losses_match_pytorch(void **state)
+TEST(losses_match_pytorch)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
         double first[STEPS], second[STEPS];
 
@@ -227,11 +222,10 @@ static void losses_match_pytorch(void **state)
 }
 
 /* What was computed in fp32 is met in 16 bits within their rounding; loss scaling leaves no trace. */
-static void losses_in_16_bits_are_near_pytorchs(void **state)
+TEST(losses_in_16_bits_are_near_pytorchs)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++)
         for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
             double losses[STEPS];
@@ -240,19 +234,17 @@ static void losses_in_16_bits_are_near_pytorchs(void **state)
         }
 }
 
-static void one_batch_matches_pytorch(void **state)
+TEST(one_batch_matches_pytorch)
 {
     double losses[STEPS];
 
-    (void)state;
     compare((struct run){.golden = goldens[0], .dtype = STRATA_F32}, "one_batch", "tokens_batch.bin", true, losses);
 }
 
-static void losses_match_peft(void **state)
+TEST(losses_match_peft)
 {
     static const char *const families[] = {GOLDEN_FAMILIES};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         double first[STEPS], second[STEPS];
         char adapter[256];
@@ -267,13 +259,12 @@ static void losses_match_peft(void **state)
 }
 
 /* PEFT's without autocast, whose adapters are fp32, too; it rounds what the base gives before it adds. */
-static void losses_match_peft_in_bf16(void **state)
+TEST(losses_match_peft_in_bf16)
 {
     static const struct {
         const char *adapter, *model;
     } pairs[] = {GOLDEN_LORA};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         const struct run run = {.golden = pairs[i].model, .adapter = pairs[i].adapter, .dtype = STRATA_BF16};
         double first[STEPS], second[STEPS];
@@ -285,13 +276,12 @@ static void losses_match_peft_in_bf16(void **state)
 }
 
 /* With strata's masks in place of PEFT's dropout, which are those of the sequences, however many are trained at once. */
-static void losses_with_dropout_match_peft(void **state)
+TEST(losses_with_dropout_match_peft)
 {
     static const struct {
         const char *adapter, *model;
     } pairs[] = {GOLDEN_LORA_DROPOUT};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         struct run run = {.golden = pairs[i].model, .adapter = pairs[i].adapter, .dtype = STRATA_F32};
         double first[STEPS], second[STEPS];
@@ -304,13 +294,4 @@ static void losses_with_dropout_match_peft(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_match_pytorch),      cmocka_unit_test(losses_in_16_bits_are_near_pytorchs),
-        cmocka_unit_test(losses_match_peft),         cmocka_unit_test(losses_match_peft_in_bf16),
-        cmocka_unit_test(one_batch_matches_pytorch), cmocka_unit_test(losses_with_dropout_match_peft),
-    };
-
-    return cmocka_run_group_tests_name("golden", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -1,16 +1,11 @@
 /* test_grads - rounded gradients in host memory, on NVMe, or some here and some there: the same bits, and the bytes of the plan.
  */
 #include "agree.h"
+#include "tests/common/test.h"
 
 #include "tests/common/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS 4u
 
@@ -50,13 +45,12 @@ static void count_pages(uint32_t count[2], const struct rig_cell *cell)
     st_model_destroy(model);
 }
 
-static void wherever_gradients_wait_bits_are_the_same(void **state)
+TEST(wherever_gradients_wait_bits_are_the_same)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     struct rig_cell cells[2 * 2 * HOSTS];
     uint32_t some = 0, all = 0, n = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t h = 0; h < HOSTS; h++) {
             uint32_t count[2];
@@ -72,11 +66,10 @@ static void wherever_gradients_wait_bits_are_the_same(void **state)
 }
 
 /* A gradient that is used at once needs a slot alone. */
-static void gradients_that_need_not_wait_stay_off_the_drive(void **state)
+TEST(gradients_that_need_not_wait_stay_off_the_drive)
 {
     struct rig_cell cells[HOSTS];
 
-    (void)state;
     for (uint32_t h = 0; h < HOSTS; h++) {
         uint32_t count[2];
 
@@ -87,11 +80,10 @@ static void gradients_that_need_not_wait_stay_off_the_drive(void **state)
     (void)rig_agree(cells, HOSTS, STEPS, scratch_dir);
 }
 
-static void ranks_put_their_shards_there(void **state)
+TEST(ranks_put_their_shards_there)
 {
     struct rig_result first[2];
 
-    (void)state;
     for (uint32_t i = 0; i < 2 * HOSTS; i++) {
         struct rig_cell cell =
             cell_of(hosts[i % HOSTS], ST_UPDATE_GATED, i < HOSTS ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL);
@@ -114,13 +106,4 @@ static void ranks_put_their_shards_there(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wherever_gradients_wait_bits_are_the_same),
-        cmocka_unit_test(gradients_that_need_not_wait_stay_off_the_drive),
-        cmocka_unit_test(ranks_put_their_shards_there),
-    };
-
-    return cmocka_run_group_tests_name("grads", tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

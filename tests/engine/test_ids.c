@@ -1,14 +1,10 @@
 /* test_ids - tokens and targets outside the vocabulary are refused before anything runs, and the engine goes on. */
 #include "offload/engine/train_state.h"
 #include "rig.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct batch {
     int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
@@ -69,14 +65,13 @@ static void train(char weights[33], struct st_model *model, const struct st_plan
     rig_engine_stop(&rig);
 }
 
-static void ids_outside_the_vocabulary_change_nothing(void **state)
+TEST(ids_outside_the_vocabulary_change_nothing)
 {
     struct rig_cell cell = rig_swapped();
     char with[33], without[33];
     struct st_model *model;
     struct st_plan *plan;
 
-    (void)state;
     cell.host = RIG_ALL;
     cell.optimizer = cell.param = STRATA_TIER_HOST; /* with the table's sum: an id is an address there */
     cell.grad_accum = 2;
@@ -87,13 +82,4 @@ static void ids_outside_the_vocabulary_change_nothing(void **state)
     assert_string_equal(with, without);
     st_plan_destroy(plan);
     st_model_destroy(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_outside_the_vocabulary_change_nothing),
-    };
-
-    return cmocka_run_group_tests_name("ids", tests, NULL, NULL);
 }

@@ -8,15 +8,10 @@
 #include "nvme/swap/swap.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define STEPS 3u
 
@@ -150,16 +145,14 @@ static void agree(void)
     }
 }
 
-static void transfers_end_before_their_submission_returns(void **state)
+TEST(transfers_end_before_their_submission_returns)
 {
-    (void)state;
     moment = BEFORE_SUBMIT_RETURNS;
     agree();
 }
 
-static void transfers_end_at_some_lock(void **state)
+TEST(transfers_end_at_some_lock)
 {
-    (void)state;
     trainer = pthread_self();
     moment = AT_SOME_LOCK;
     for (period = 1; period <= 4; period++)
@@ -169,13 +162,4 @@ static void transfers_end_at_some_lock(void **state)
     hold(false);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transfers_end_before_their_submission_returns),
-        cmocka_unit_test(transfers_end_at_some_lock),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("instant transfers", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

@@ -2,17 +2,13 @@
  * the first, a middle and the last tile of a chunk, and the sentence names plane and place.  What lies between planes is not
  * read. */
 #include "given.h"
+#include "tests/common/test.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BLOCK_PARAMS (3 * ST_TILE_ELEMS + 1000u) /* four tiles, the last one short */
 
@@ -187,9 +183,8 @@ static void flip_in_tile(struct copies *c, enum st_plane which, const struct pla
     }
 }
 
-static void every_reader_checks_every_byte_it_uses(void **state)
+TEST(every_reader_checks_every_byte_it_uses)
 {
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
         uint32_t planes = 0;
         struct given g;
@@ -217,9 +212,8 @@ static void every_reader_checks_every_byte_it_uses(void **state)
 }
 
 /* All of an extent that belongs to no plane may hold anything. */
-static void what_lies_between_planes_is_not_read(void **state)
+TEST(what_lies_between_planes_is_not_read)
 {
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
         struct given g;
 
@@ -259,14 +253,13 @@ static bool act_is_read(const struct st_program *program, uint32_t id)
 }
 
 /* Each byte of an activation checkpoint, of each layer and micro-batch its own. */
-static void every_byte_of_an_activation_is_checked(void **state)
+TEST(every_byte_of_an_activation_is_checked)
 {
     struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME), .smallest = true};
     unsigned char *act;
     uint32_t checked = 0;
     struct given g;
 
-    (void)state;
     opts.config.activation_tier = STRATA_TIER_NVME;
     opts.config.activations = ST_ACT_RECOMPUTED;
     given_open(&g, &opts);
@@ -300,7 +293,7 @@ static void every_byte_of_an_activation_is_checked(void **state)
 }
 
 /* A gradient that waits on NVMe for its update: the sentence names the tile of a chunk that may begin anywhere in its page. */
-static void every_tile_of_a_gradient_is_checked(void **state)
+TEST(every_tile_of_a_gradient_is_checked)
 {
     const struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME),
                                     .block_params = BLOCK_PARAMS,
@@ -309,7 +302,6 @@ static void every_tile_of_a_gradient_is_checked(void **state)
     uint32_t later = 0;
     struct given g;
 
-    (void)state;
     given_open(&g, &opts);
     assert_int_equal(run_step(&g), STRATA_OK);
     for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
@@ -423,9 +415,8 @@ static void an_update_checks_the_weights_that_it_reads(const struct layout *layo
     given_close(&g);
 }
 
-static void whole_runs_end_with_it(void **state)
+TEST(whole_runs_end_with_it)
 {
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
         a_run_ends_where_a_byte_changed(&layouts[l], false, run_step);
         a_run_ends_where_a_byte_changed(&layouts[l], true, run_step);
@@ -485,9 +476,8 @@ static struct digests run_fresh(const struct layout *layout, bool streamed, bool
 }
 
 /* What the drive holds in the place of moments that were never written changes nothing: they are zero. */
-static void moments_are_zero_until_they_are_written(void **state)
+TEST(moments_are_zero_until_they_are_written)
 {
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
         for (int way = 0; way < 4; way++) {
             const bool streamed = way % 2 == 1, skipped = way / 2 == 1;
@@ -500,9 +490,8 @@ static void moments_are_zero_until_they_are_written(void **state)
 }
 
 /* Master and weights of such chunks are checked like all others. */
-static void what_a_load_wrote_is_checked(void **state)
+TEST(what_a_load_wrote_is_checked)
 {
-    (void)state;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
         struct given_opts opts = {
             .config = given_config(STRATA_BF16, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS, .smallest = true};
@@ -515,19 +504,4 @@ static void what_a_load_wrote_is_checked(void **state)
         assert_int_equal(run_digest(&g), p == ST_PLANE_MOMENT1 || p == ST_PLANE_MOMENT2 ? STRATA_OK : STRATA_E_CORRUPT);
         given_close(&g);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moments_are_zero_until_they_are_written),
-        cmocka_unit_test(what_a_load_wrote_is_checked),
-        cmocka_unit_test(every_reader_checks_every_byte_it_uses),
-        cmocka_unit_test(what_lies_between_planes_is_not_read),
-        cmocka_unit_test(every_byte_of_an_activation_is_checked),
-        cmocka_unit_test(every_tile_of_a_gradient_is_checked),
-        cmocka_unit_test(whole_runs_end_with_it),
-    };
-
-    return cmocka_run_group_tests_name("integrity", tests, NULL, NULL);
 }

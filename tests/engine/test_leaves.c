@@ -4,18 +4,14 @@
 #include "given.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/plan_fixture.h"
 
 #include "core/base/rng.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* --- against a tree of the test's own --- */
 
@@ -194,12 +190,11 @@ static void check_step(const struct st_config *config, bool tied, bool smallest)
     st_workload_fini(&g.workload);
 }
 
-static void sums_are_those_of_the_tree(void **state)
+TEST(sums_are_those_of_the_tree)
 {
     static const uint32_t leaves[] = {1, 2, 3, 4, 6, 12};
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_NVME};
 
-    (void)state;
     for (uint32_t i = 0; i < 6 * 3 * 2 * 2 * 2; i++) {
         struct st_config config = given_config(STRATA_F32, tiers[i / 6 % 3]);
 
@@ -255,42 +250,28 @@ static void check_splits(bool paced, const struct split *splits, size_t count)
         }
 }
 
-static void placement_never_changes_bits(void **state)
+TEST(placement_never_changes_bits)
 {
     static const struct split splits[] = {{6, 3}, {6, 1}, {6, 2}, {8, 4}};
 
-    (void)state;
     check_splits(false, splits, sample_is_all() ? sizeof(splits) / sizeof(splits[0]) : 2);
 }
 
-static void lanes_never_change_bits(void **state)
+TEST(lanes_never_change_bits)
 {
     static const struct split splits[] = {{4, 4}, {6, 3}, {6, 1}};
 
-    (void)state;
     check_splits(true, splits, sample_is_all() ? sizeof(splits) / sizeof(splits[0]) : 1);
 }
 
 /* Two micro-batches in order are two leaves in the tree. */
-static void pairs_are_the_lowest_level_of_the_tree(void **state)
+TEST(pairs_are_the_lowest_level_of_the_tree)
 {
     static const struct split pairs = {6, 3}, singles = {6, 6};
     struct rig_result a = agreed(&pairs, STRATA_BF16, false, false), b = agreed(&singles, STRATA_BF16, false, false);
 
-    (void)state;
     assert_string_equal(a.state, b.state);
     assert_string_equal(a.weights, b.weights);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_those_of_the_tree),
-        cmocka_unit_test(placement_never_changes_bits),
-        cmocka_unit_test(lanes_never_change_bits),
-        cmocka_unit_test(pairs_are_the_lowest_level_of_the_tree),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("leaves", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

@@ -3,13 +3,9 @@
 #include "core/base/error.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define AMPLE  (1ull << 40)
 #define PLACES 4u /* on the device or on NVMe, of a device that is host memory or has its own */
@@ -126,9 +122,8 @@ static struct seen load(const struct load_case *c)
     return seen;
 }
 
-static void what_is_trained_is_rounded_as_its_updates_will(void **state)
+TEST(what_is_trained_is_rounded_as_its_updates_will)
 {
-    (void)state;
     for (uint32_t place = 0; place < PLACES; place++) {
         const struct seen seen = load(&(struct load_case){.place = place});
 
@@ -138,9 +133,8 @@ static void what_is_trained_is_rounded_as_its_updates_will(void **state)
     }
 }
 
-static void forward_alone_is_rounded_as_torch_rounds(void **state)
+TEST(forward_alone_is_rounded_as_torch_rounds)
 {
-    (void)state;
     for (uint32_t place = 0; place < PLACES; place++) {
         const struct seen seen = load(&(struct load_case){.forward_only = true, .place = place});
 
@@ -150,9 +144,8 @@ static void forward_alone_is_rounded_as_torch_rounds(void **state)
     }
 }
 
-static void what_is_frozen_is_rounded_as_torch_rounds(void **state)
+TEST(what_is_frozen_is_rounded_as_torch_rounds)
 {
-    (void)state;
     for (uint32_t place = 0; place < PLACES; place++) {
         const struct seen seen = load(&(struct load_case){.place = place, .freeze = "transformer.h.1.*"});
 
@@ -162,9 +155,8 @@ static void what_is_frozen_is_rounded_as_torch_rounds(void **state)
 }
 
 /* A load that comes after a cancel ends, wherever the weights go. */
-static void a_cancelled_load_ends(void **state)
+TEST(a_cancelled_load_ends)
 {
-    (void)state;
     for (uint32_t place = 0; place < 4; place++) {
         struct rig_cell cell = rig_swapped();
         struct rig_engine rig;
@@ -202,14 +194,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_trained_is_rounded_as_its_updates_will),
-        cmocka_unit_test(forward_alone_is_rounded_as_torch_rounds),
-        cmocka_unit_test(what_is_frozen_is_rounded_as_torch_rounds),
-        cmocka_unit_test(a_cancelled_load_ends),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown);

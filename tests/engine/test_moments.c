@@ -1,6 +1,7 @@
 /* test_moments - moments in bf16 and in 8 bits through plan, program and engine: rounding them is random, and yet no placement,
  * chunk size, schedule, thread or kernel changes a bit. */
 #include "agree.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 #include "offload/engine/engine_internal.h"
@@ -8,12 +9,6 @@
 #include "tests/common/scratch.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 
@@ -95,7 +90,7 @@ static void check_variant(const struct variant *v)
     }
 }
 
-static void placement_never_changes_bits(void **state)
+TEST(placement_never_changes_bits)
 {
     static const struct variant variants[] = {
         {STRATA_ADAMW, STRATA_BF16, false, false},
@@ -103,12 +98,11 @@ static void placement_never_changes_bits(void **state)
         {STRATA_ADAM, STRATA_F16, false, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
         check_variant(&variants[i]);
 }
 
-static void rules_with_one_moment(void **state)
+TEST(rules_with_one_moment)
 {
     static const struct variant variants[] = {
         {STRATA_ADAGRAD, STRATA_BF16, false, false},
@@ -116,27 +110,24 @@ static void rules_with_one_moment(void **state)
         {STRATA_SGD, STRATA_F32, false, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
         check_variant(&variants[i]);
 }
 
 /* On a device whose lanes run by themselves, with its own gradients. */
-static void lanes_of_their_own(void **state)
+TEST(lanes_of_their_own)
 {
-    (void)state;
     check_variant(&(struct variant){STRATA_ADAMW, STRATA_BF16, false, true});
 }
 
 /* 4 bytes per parameter less in bf16, 6 less the scales' 1/32 in 8 bits, read and written. */
-static void fewer_bytes_move(void **state)
+TEST(fewer_bytes_move)
 {
     static const double spared[FORMATS] = {0, 4, 6 - 1.0 / 32};
     const struct variant v = {STRATA_ADAMW, STRATA_BF16, false, false};
     struct rig_result r[FORMATS];
     struct st_model *model;
 
-    (void)state;
     for (uint32_t f = 0; f < FORMATS; f++) {
         struct rig_cell cell = cell_of(1, &v, (enum st_moment_format)f);
 
@@ -195,11 +186,10 @@ static void check_chunk(struct st_engine *eng, uint32_t c)
     free(planes);
 }
 
-static void checksums_cover_every_byte(void **state)
+TEST(checksums_cover_every_byte)
 {
     const struct variant v = {STRATA_ADAMW, STRATA_BF16, true, false};
 
-    (void)state;
     for (uint32_t f = 0; f < FORMATS; f++) {
         struct rig_cell cell = cell_of(1, &v, (enum st_moment_format)f);
         struct rig_engine rig;
@@ -224,14 +214,4 @@ static void checksums_cover_every_byte(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_never_changes_bits), cmocka_unit_test(rules_with_one_moment),
-        cmocka_unit_test(lanes_of_their_own),           cmocka_unit_test(fewer_bytes_move),
-        cmocka_unit_test(checksums_cover_every_byte),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("moments", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

@@ -4,13 +4,7 @@
 #include "agree.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/common/test.h"
 
 #define STEPS 4u
 
@@ -37,11 +31,10 @@ static struct rig_result agreed(enum strata_optimizer rule, strata_dtype dtype)
     return rig_agree(cells, AGREE_PLACES, STEPS, scratch_dir);
 }
 
-static void placement_never_changes_bits(void **state)
+TEST(placement_never_changes_bits)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
 
-    (void)state;
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         struct rig_result results[RULES];
 
@@ -57,13 +50,12 @@ static void placement_never_changes_bits(void **state)
 }
 
 /* One moment less is 4 bytes per parameter less, read and written. */
-static void one_moment_moves_less(void **state)
+TEST(one_moment_moves_less)
 {
     const struct rig_cell adam = cell_of(1, STRATA_ADAMW, STRATA_BF16), lion = cell_of(1, STRATA_LION, STRATA_BF16);
     struct rig_result a, l;
     struct st_model *model;
 
-    (void)state;
     assert_int_equal(rig_run(&a, &adam, STEPS, scratch_dir), STRATA_OK);
     assert_int_equal(rig_run(&l, &lion, STEPS, scratch_dir), STRATA_OK);
     assert_int_equal(rig_model(&model, &adam), STRATA_OK);
@@ -74,13 +66,4 @@ static void one_moment_moves_less(void **state)
     st_model_destroy(model);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_never_changes_bits),
-        cmocka_unit_test(one_moment_moves_less),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests_name("optimizers", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

@@ -1,91 +1,77 @@
 /* test_ranks - what several ranks train on the cpu device, in many layouts.  With --all: the product of numbers of ranks, stages,
  * tiers, orders and formats, of all of a model, without a block, and of adapters. */
 #include "layouts.h"
+#include "tests/common/test.h"
 
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-static void test_bf16_everywhere(void **state)
+TEST(test_bf16_everywhere)
 {
     const struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     layouts_check(&c, 0, 1);
 }
 
-static void test_fp32_untied(void **state)
+TEST(test_fp32_untied)
 {
     const struct rig_cell c = layouts_model(STRATA_F32, true);
 
-    (void)state;
     layouts_check(&c, 0, 4);
 }
 
-static void test_fp16_with_skipped_steps(void **state)
+TEST(test_fp16_with_skipped_steps)
 {
     const struct rig_cell c = layouts_model(STRATA_F16, false);
 
-    (void)state;
     layouts_check(&c, 1, 4);
 }
 
-static void test_updates_in_backward(void **state)
+TEST(test_updates_in_backward)
 {
     struct rig_cell c = layouts_model(STRATA_BF16, true);
 
-    (void)state;
     c.update = ST_UPDATE_IN_BACKWARD;
     layouts_check(&c, 3, 4);
     layouts_check_slices(&c);
 }
 
-static void test_serial_updates_and_frozen_blocks(void **state)
+TEST(test_serial_updates_and_frozen_blocks)
 {
     struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     c.update = ST_UPDATE_SERIAL;
     c.freeze = "transformer.h.0.*";
     layouts_check(&c, 2, 4);
     layouts_check_slices(&c);
 }
 
-static void test_sums_rounded_for_the_wire(void **state)
+TEST(test_sums_rounded_for_the_wire)
 {
     const struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     layouts_check_rounded(&c, UINT32_MAX, UINT32_MAX);
 }
 
-static void test_weights_that_overflow(void **state)
+TEST(test_weights_that_overflow)
 {
     const struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     layouts_check_overflow(&c);
 }
 
-static void test_odd_worlds(void **state)
+TEST(test_odd_worlds)
 {
     struct rig_cell c = layouts_model(STRATA_BF16, true);
 
-    (void)state;
     c.grad_accum = 6;
     layouts_check_odd(&c);
 }
 
-static void test_adapters(void **state)
+TEST(test_adapters)
 {
     struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     c.adapters = RIG_LORA;
     c.ffn = 1920; /* so that slices save memory: frozen weights have eight tiles beside those of the adapters */
     layouts_check(&c, 0, 4);
@@ -114,22 +100,11 @@ static void test_the_product(void **state)
     print_message("%u runs\n", cells);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
     const struct CMUnitTest product[] = {cmocka_unit_test(test_the_product)};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bf16_everywhere),
-        cmocka_unit_test(test_fp32_untied),
-        cmocka_unit_test(test_fp16_with_skipped_steps),
-        cmocka_unit_test(test_updates_in_backward),
-        cmocka_unit_test(test_serial_updates_and_frozen_blocks),
-        cmocka_unit_test(test_sums_rounded_for_the_wire),
-        cmocka_unit_test(test_weights_that_overflow),
-        cmocka_unit_test(test_odd_worlds),
-        cmocka_unit_test(test_adapters),
-    };
 
     sample_init(argc, argv);
     return sample_is_all() ? cmocka_run_group_tests(product, scratch_create, scratch_remove)
-                           : cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+                           : test_run(scratch_create, scratch_remove);
 }

@@ -1,6 +1,7 @@
 /* test_ranks_faults - two ranks in a failing world: what fails on one of them ends both, each with a sentence, the other one's
  * naming that rank and what it was at; nobody hangs, nothing is left, and a run that ends well has the right bits. */
 #include "rig.h"
+#include "tests/common/test.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -12,13 +13,8 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RANKS       2u
 #define STEPS       2u
@@ -176,13 +172,12 @@ static uint32_t dense(uint32_t sample)
 }
 
 /* Transfers that fail, bytes that come back flipped, by kind of op. */
-static void what_fails_on_one_ends_both(void **state)
+TEST(what_fails_on_one_ends_both)
 {
     static const char *const sites[] = {"nvme.cqe", "engine.corrupt_state", "engine.corrupt_weight", "engine.corrupt_grad",
                                         "engine.corrupt_act"};
     struct scene s;
 
-    (void)state;
     begin(&s, "threads", "fake");
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         const struct walk walk = {.site = sites[i], .result = -EIO, .dense = dense(2), .fatal = true, .may_spare = i > 0};
@@ -197,12 +192,11 @@ static void what_fails_on_one_ends_both(void **state)
 }
 
 /* Rank 1 alone has calls that can be refused: copies, compute and updates. */
-static void a_device_that_refuses_one_call_ends_both(void **state)
+TEST(a_device_that_refuses_one_call_ends_both)
 {
     const struct walk walk = {.site = "device.call", .result = -EIO, .dense = dense(2), .fatal = true};
     struct scene s;
 
-    (void)state;
     begin(&s, "threads", "fake");
     s.cells[1].timed = true;
     print_message("%u calls refused\n", walk_over(&s, &walk));
@@ -212,12 +206,11 @@ static void a_device_that_refuses_one_call_ends_both(void **state)
 
 /* Over sockets, too, whose own calls are sites like any other; in full also over shared memory, where a lost call costs a second.
  */
-static void every_single_failure_ends_well(void **state)
+TEST(every_single_failure_ends_well)
 {
     static const char *const kinds[] = {"threads", "tcp", "shared"}, *const sites[] = {"comm.send", "comm.receive", "comm.poll"};
     const struct walk any = {.result = -ENOMEM, .dense = dense(4)};
 
-    (void)state;
     for (size_t k = 0; k < (sample_is_all() ? 3 : 2); k++) {
         struct scene s;
 
@@ -232,14 +225,4 @@ static void every_single_failure_ends_well(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fails_on_one_ends_both),
-        cmocka_unit_test(a_device_that_refuses_one_call_ends_both),
-        cmocka_unit_test(every_single_failure_ends_well),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -5,13 +5,9 @@
 #include "offload/engine/engine_internal.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS 3u
 
@@ -77,23 +73,21 @@ static void twice(const struct rig_cell *cell, const char *dir, uint64_t *skippe
     st_model_destroy(model);
 }
 
-static void pending_updates_are_forgotten(void **state)
+TEST(pending_updates_are_forgotten)
 {
     const struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
-    (void)state;
     twice(&cell, scratch_dir, &skipped);
     assert_int_equal(skipped, 0);
 }
 
-static void so_are_steps_and_powers_of_every_policy(void **state)
+TEST(so_are_steps_and_powers_of_every_policy)
 {
     static const enum st_update_policy policies[] = {ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
     struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         cell.update = policies[i];
         twice(&cell, scratch_dir, &skipped);
@@ -101,24 +95,22 @@ static void so_are_steps_and_powers_of_every_policy(void **state)
 }
 
 /* The first steps overflow: the scale shrinks, and a second run starts with the first one's. */
-static void so_are_the_loss_scale_and_skipped_steps(void **state)
+TEST(so_are_the_loss_scale_and_skipped_steps)
 {
     struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
-    (void)state;
     cell.dtype = STRATA_F16;
     twice(&cell, scratch_dir, &skipped);
     assert_true(skipped > 0);
 }
 
 /* In memory, too: an arena holds zeros only before the first run. */
-static void moments_in_memory_are_zero_again(void **state)
+TEST(moments_in_memory_are_zero_again)
 {
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
     uint64_t skipped;
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct rig_cell cell = rig_swapped();
 
@@ -162,11 +154,10 @@ static strata_status finish_late(struct st_device *dev, enum st_queue queue)
 
 /* Some pages are filled where they lie, in host memory, and others through buffers: these hold their values until the upload from
  * them is waited for.  State on NVMe, then in the memory of device and host. */
-static void a_load_leaves_what_an_upload_reads_alone(void **state)
+TEST(a_load_leaves_what_an_upload_reads_alone)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         struct rig_cell cell = rig_swapped();
         char weights[2][33], states[2][33];
@@ -210,15 +201,4 @@ static void a_load_leaves_what_an_upload_reads_alone(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pending_updates_are_forgotten),
-        cmocka_unit_test(so_are_steps_and_powers_of_every_policy),
-        cmocka_unit_test(so_are_the_loss_scale_and_skipped_steps),
-        cmocka_unit_test(moments_in_memory_are_zero_again),
-        cmocka_unit_test(a_load_leaves_what_an_upload_reads_alone),
-    };
-
-    return cmocka_run_group_tests_name("reload", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

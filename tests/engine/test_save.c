@@ -7,19 +7,15 @@
 #include "rig.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define STEPS 5u
 #define SAVED 2u /* steps before the save */
@@ -339,12 +335,11 @@ static void check(const struct rig_cell *saves, const struct resumer *resumers, 
 }
 
 /* The same cell, everything in memory, another policy in a run that does not save, other chunks, other drives. */
-static void test_from_drives_to_anywhere(void **state)
+TEST(test_from_drives_to_anywhere)
 {
     const struct rig_cell saves = on_drives();
     struct resumer to[5];
 
-    (void)state;
     for (size_t i = 0; i < 5; i++)
         to[i] = (struct resumer){.cell = saves};
     to[0].adopts = true;
@@ -358,12 +353,11 @@ static void test_from_drives_to_anywhere(void **state)
     check(&saves, to, 5);
 }
 
-static void test_from_memory_to_anywhere(void **state)
+TEST(test_from_memory_to_anywhere)
 {
     const struct rig_cell saves = in_memory();
     struct resumer to[3] = {{saves, true}, {on_drives(), true}, {saves, false}};
 
-    (void)state;
     to[2].cell.optimizer = to[2].cell.param = STRATA_TIER_HOST;
     to[2].cell.device = RIG_SMALLEST;
     to[2].cell.sets = 0;
@@ -371,13 +365,12 @@ static void test_from_memory_to_anywhere(void **state)
 }
 
 /* Some of it in memory, some on two drives of different speed; a device whose memory the host does not see. */
-static void test_from_between(void **state)
+TEST(test_from_between)
 {
     static const double rates[2] = {3e9, 1e9};
     struct rig_cell saves = on_drives();
     struct resumer to[2];
 
-    (void)state;
     saves.device = RIG_MIDWAY;
     saves.host = RIG_ALL;
     saves.cache = ST_AUTO_BYTES;
@@ -389,11 +382,10 @@ static void test_from_between(void **state)
 }
 
 /* What is frozen lies in the base: a part of a page, all of one, all of a model but a little, or but adapters. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     static const char *const patterns[6] = {"*.bias", "transformer.h.1.*", "transformer.h.*.weight", "transformer.wte.weight"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         struct rig_cell drives = on_drives(), memory = in_memory();
 
@@ -409,7 +401,7 @@ static void test_frozen(void **state)
     }
 }
 
-static void test_formats(void **state)
+TEST(test_formats)
 {
     static const struct {
         strata_dtype dtype;
@@ -421,7 +413,6 @@ static void test_formats(void **state)
                    {STRATA_BF16, ST_MOMENTS_BF16, STRATA_LION},
                    {STRATA_F16, ST_MOMENTS_8BIT, STRATA_SGD}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         struct rig_cell drives = on_drives(), memory = in_memory(), chunks;
 
@@ -437,11 +428,10 @@ static void test_formats(void **state)
 }
 
 /* A loss scale that begins too high: the first steps are skipped, and what they save are the values they began with. */
-static void test_skipped(void **state)
+TEST(test_skipped)
 {
     struct rig_cell host = in_memory();
 
-    (void)state;
     host.dtype = STRATA_F16;
     host.optimizer = host.param = STRATA_TIER_HOST;
     host.device = RIG_SMALLEST;
@@ -451,11 +441,10 @@ static void test_skipped(void **state)
 }
 
 /* Updates in backward; a device with queues, whose memory the host does not see. */
-static void test_policies(void **state)
+TEST(test_policies)
 {
     struct rig_cell backward = on_drives(), paced = on_drives();
 
-    (void)state;
     backward.update = ST_UPDATE_IN_BACKWARD;
     check(&backward, (struct resumer[]){{backward, true}}, 1);
     paced.paced = true;
@@ -471,12 +460,11 @@ static void test_policies(void **state)
 }
 
 /* Weights at home on drives, of which the device keeps a copy: what is adopted is read all the same. */
-static void test_copies_on_the_device(void **state)
+TEST(test_copies_on_the_device)
 {
     struct rig_cell copies = on_drives();
     struct rigged r;
 
-    (void)state;
     copies.device = RIG_MIDWAY;
     copies.cache = ST_AUTO_BYTES;
     scratch_open();
@@ -489,11 +477,10 @@ static void test_copies_on_the_device(void **state)
 }
 
 /* What is on the device comes down in parts that begin and end within planes and tiles. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     static const uint64_t parts[] = {4096, 12288, 65536};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         struct rig_cell cell = in_memory();
 
@@ -507,7 +494,7 @@ static void test_parts(void **state)
 }
 
 /* A drive that refuses what a checkpoint has to be given ends the checkpoint, and no step: the next one saves. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct rig_cell cell = in_memory(), plain = cell;
     int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
@@ -515,7 +502,6 @@ static void test_refused(void **state)
     struct st_step_result result;
     struct rigged r;
 
-    (void)state;
     scratch_open();
     plain.sets = 0;
     never_saved = run_whole(&plain);
@@ -540,12 +526,11 @@ static void test_refused(void **state)
 }
 
 /* A byte of each plane changes in the checkpoint: what reads it says so. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     const struct rig_cell cell = in_memory();
     struct saved saved;
 
-    (void)state;
     scratch_open();
     (void)run_saving(&cell, &saved);
     for (uint64_t i = 0; i < saved.extents.row_count; i += saved.extents.row_count / 9 + 1) {
@@ -578,7 +563,7 @@ static void test_damage(void **state)
 }
 
 /* A load after a resume that adopted a checkpoint begins a run of its own, whose base is not the checkpoint's. */
-static void test_load_after_resume(void **state)
+TEST(test_load_after_resume)
 {
     struct rig_cell cell = on_drives();
     int fds[2 * ST_SWAP_DIRS_MAX];
@@ -588,7 +573,6 @@ static void test_load_after_resume(void **state)
     struct saved saved;
     struct rigged r;
 
-    (void)state;
     cell.freeze = "transformer.h.1.*";
     scratch_open();
     never_saved = run_whole(&cell);
@@ -608,25 +592,4 @@ static void test_load_after_resume(void **state)
         close(fds[i]);
     st_extents_fini(&saved.extents);
     scratch_close();
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_from_drives_to_anywhere),
-        cmocka_unit_test(test_from_memory_to_anywhere),
-        cmocka_unit_test(test_from_between),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_copies_on_the_device),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_load_after_resume),
-        cmocka_unit_test(test_damage),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,10 @@
 #include "offload/engine/train_state.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct rigged {
     struct rig_cell cell;
@@ -129,7 +125,7 @@ static bool fail_one(const struct rig_cell *cell, uint32_t nth, bool within)
 }
 
 /* By a save or within a step, from a device whose memory the host sees and from another, and from host memory. */
-static void every_write_may_fail(void **state)
+TEST(every_write_may_fail)
 {
     static const struct {
         enum st_update_policy update;
@@ -141,7 +137,6 @@ static void every_write_may_fail(void **state)
         {ST_UPDATE_GATED, false, false, STRATA_TIER_HOST},    {ST_UPDATE_GATED, true, false, STRATA_TIER_HOST},
     };
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rig_cell cell = in_memory();
@@ -159,11 +154,10 @@ static void every_write_may_fail(void **state)
     scratch_close();
 }
 
-static void overflows_of_the_step_are_saved(void **state)
+TEST(overflows_of_the_step_are_saved)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED};
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < 2; i++) {
         int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
@@ -192,14 +186,4 @@ static void overflows_of_the_step_are_saved(void **state)
         rigged_close(&r);
     }
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_write_may_fail),
-        cmocka_unit_test(overflows_of_the_step_are_saved),
-    };
-
-    return cmocka_run_group_tests_name("save_failed", tests, NULL, NULL);
 }

@@ -6,13 +6,9 @@
 #include "rig.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 struct rigged {
     struct rig_cell cell;
@@ -125,7 +121,7 @@ static void check_saved_sums(struct rigged *r, bool skipped)
 }
 
 /* A part of each page is frozen: that is saved once, and its checksums stay. */
-static void what_is_saved_has_its_checksums(void **state)
+TEST(what_is_saved_has_its_checksums)
 {
     static const struct {
         strata_tier param, optimizer;
@@ -136,7 +132,6 @@ static void what_is_saved_has_its_checksums(void **state)
                  {STRATA_TIER_NVME, STRATA_TIER_NVME}};
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED};
 
-    (void)state;
     scratch_open();
     for (size_t i = 0; i < 4 * sizeof(homes) / sizeof(homes[0]); i++) {
         const struct rig_cell cell = {.grad_accum = 1,
@@ -161,13 +156,4 @@ static void what_is_saved_has_its_checksums(void **state)
         rigged_close(&r);
     }
     scratch_close();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_has_its_checksums),
-    };
-
-    return cmocka_run_group_tests_name("save_sums", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* tests/engine/test_saved_weights.c - the weights of a checkpoint at the places that a model without frozen tensors has for them,
  * whatever range is read. */
 #include "run/checkpoint_weights.h"
+#include "tests/common/test.h"
 
 #include "model/model.h"
 #include "tests/common/assert_status.h"
@@ -11,13 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CHUNK (UINT64_C(200) * ST_TILE_ELEMS) /* elements of a row, of which one transfer brings a part */
 
@@ -231,20 +225,18 @@ static void check_model(const char *frozen)
     st_model_destroy(saved);
 }
 
-static void every_range_is_read(void **state)
+TEST_SETUP(every_range_is_read, scratch_begin, scratch_end)
 {
-    (void)state;
     check_model(NULL);
 }
 
-static void every_range_is_read_where_others_are_frozen(void **state)
+TEST_SETUP(every_range_is_read_where_others_are_frozen, scratch_begin, scratch_end)
 {
-    (void)state;
     check_model("*.attn.*");
 }
 
 /* config.json is of another model than the planes. */
-static void another_model_is_refused(void **state)
+TEST_SETUP(another_model_is_refused, scratch_begin, scratch_end)
 {
     struct st_model *saved = model_of("*.weight");
     struct st_checkpoint *ck = saved_of(saved);
@@ -258,7 +250,6 @@ static void another_model_is_refused(void **state)
                   {"nano", 9001, 1, "lacks tensor transformer.wte.weight, or a part of it"},
                   {"nano", 8000, 1, "tensor transformer.wte.weight is larger"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         struct st_model_config config;
         struct st_checkpoint_weights *weights;
@@ -275,15 +266,4 @@ static void another_model_is_refused(void **state)
     }
     st_checkpoint_close(ck);
     st_model_destroy(saved);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_range_is_read, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(every_range_is_read_where_others_are_frozen, scratch_begin, scratch_end),
-        cmocka_unit_test_setup_teardown(another_model_is_refused, scratch_begin, scratch_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

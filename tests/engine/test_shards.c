@@ -5,16 +5,12 @@
 #include "offload/engine/engine_internal.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define RANKS_MOST  4u
 #define PAGES_MOST  64u
@@ -199,9 +195,8 @@ static void check_load(const struct rig_cell *cell)
 
 static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_NVME};
 
-static void what_ranks_load_is_what_one_loads(void **state)
+TEST_SETUP(what_ranks_load_is_what_one_loads, scratch_create, scratch_remove)
 {
-    (void)state;
     for (uint32_t i = 0; i < 9; i++) {
         struct rig_cell cell = cell_of(tiers[i % 3], tiers[i / 3]);
 
@@ -217,11 +212,10 @@ static void what_ranks_load_is_what_one_loads(void **state)
     }
 }
 
-static void in_every_format(void **state)
+TEST_SETUP(in_every_format, scratch_create, scratch_remove)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_F16, STRATA_BF16};
 
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct rig_cell cell = cell_of(tiers[i], tiers[2 - i]);
 
@@ -234,12 +228,11 @@ static void in_every_format(void **state)
 }
 
 /* Rank 0 gets every weight once, the others none. */
-static void an_export_goes_to_rank_0(void **state)
+TEST_SETUP(an_export_goes_to_rank_0, scratch_create, scratch_remove)
 {
     struct rig_cell cell = cell_of(STRATA_TIER_NVME, STRATA_TIER_HOST);
     struct rank one[RANKS_MOST] = {0}, many[RANKS_MOST] = {0};
 
-    (void)state;
     run_world(one, &cell, 1, load_and_export);
     run_world(many, &cell, 3, load_and_export);
     assert_true(one[0].exported > 100000);
@@ -250,7 +243,7 @@ static void an_export_goes_to_rank_0(void **state)
 }
 
 /* Whatever fails, and on whichever rank: all have its status and its sentence, and nobody waits. */
-static void what_fails_on_one_fails_on_all(void **state)
+TEST_SETUP(what_fails_on_one_fails_on_all, scratch_create, scratch_remove)
 {
     static const struct {
         uint32_t rank, fails;
@@ -263,7 +256,6 @@ static void what_fails_on_one_fails_on_all(void **state)
                 {1, FAILS_READ, STRATA_E_CORRUPT, "checksum mismatch"}};
     struct rig_cell cell = cell_of(STRATA_TIER_NVME, STRATA_TIER_HOST);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rank ranks[RANKS_MOST] = {0};
 
@@ -276,16 +268,4 @@ static void what_fails_on_one_fails_on_all(void **state)
                 fail_msg("failure %zu: rank %u has status %d, \"%s\"", i, r, ranks[r].status, ranks[r].sentence);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_ranks_load_is_what_one_loads, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(in_every_format, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(an_export_goes_to_rank_0, scratch_create, scratch_remove),
-        cmocka_unit_test_setup_teardown(what_fails_on_one_fails_on_all, scratch_create, scratch_remove),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

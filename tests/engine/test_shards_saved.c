@@ -9,18 +9,14 @@
 #include "run/resume_volumes.h"
 #include "run/run_describe.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define RANKS_MOST  4u
 #define SETS        3u
@@ -314,11 +310,10 @@ static void check(const struct rig_cell *cell)
     scratch_close();
 }
 
-static void any_number_resumes_from_any(void **state)
+TEST(any_number_resumes_from_any)
 {
     static const strata_tier tiers[] = {STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_DEVICE};
 
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct rig_cell cell = cell_of(tiers[i], tiers[i]);
 
@@ -329,16 +324,15 @@ static void any_number_resumes_from_any(void **state)
 }
 
 /* Each of them keeps all of it, and rank 0 saves. */
-static void with_the_whole_on_every_rank_one_saves(void **state)
+TEST(with_the_whole_on_every_rank_one_saves)
 {
     struct rig_cell cell = cell_of(STRATA_TIER_HOST, STRATA_TIER_HOST);
 
-    (void)state;
     check(&cell);
 }
 
 /* A failure on one rank fails the checkpoint on all of them, leaves nothing of it, and the next one is made. */
-static void what_fails_on_one_fails_on_all(void **state)
+TEST(what_fails_on_one_fails_on_all)
 {
     static const struct {
         const char *name;
@@ -349,7 +343,6 @@ static void what_fails_on_one_fails_on_all(void **state)
     struct rank first[RANKS_MOST], ranks[RANKS_MOST];
     uint32_t fired = 0;
 
-    (void)state;
     cell.stage = 3;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         scratch_open();
@@ -396,7 +389,7 @@ static void check_run(const struct rig_cell *cell, const uint32_t worlds[WORLDS]
     }
 }
 
-static void a_run_goes_on_in_another_world(void **state)
+TEST(a_run_goes_on_in_another_world)
 {
     static const struct {
         uint32_t worlds[WORLDS];
@@ -412,7 +405,6 @@ static void a_run_goes_on_in_another_world(void **state)
         {{1, 2, 4}, STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED, 0, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rig_cell cell = cell_of(rows[i].param, rows[i].optimizer);
 
@@ -425,9 +417,8 @@ static void a_run_goes_on_in_another_world(void **state)
 
 /* Each rank counts the weights of its own part that became infinite: a checkpoint has the counts of all, and who resumes from it
  * tells of each once. */
-static void overflows_of_all_ranks_are_saved(void **state)
+TEST(overflows_of_all_ranks_are_saved)
 {
-    (void)state;
     for (uint32_t stage = 0; stage <= 3; stage++) {
         struct rank began[RANKS_MOST], went_on[RANKS_MOST];
         struct rig_cell cell = cell_of(STRATA_TIER_HOST, STRATA_TIER_HOST);
@@ -452,15 +443,4 @@ static void overflows_of_all_ranks_are_saved(void **state)
         assert_int_equal(went_on[1].overflowed, stage > 0 ? 0 : all);
         scratch_close();
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_resumes_from_any),      cmocka_unit_test(with_the_whole_on_every_rank_one_saves),
-        cmocka_unit_test(what_fails_on_one_fails_on_all),   cmocka_unit_test(a_run_goes_on_in_another_world),
-        cmocka_unit_test(overflows_of_all_ranks_are_saved),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

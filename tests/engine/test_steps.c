@@ -4,19 +4,15 @@
  * The exactness matrix compares runs with each other; what is wrong in all of them shows here.  Gradients are given, some bits
  * wide and so small that the 1e-6 of the clip factor is a tenth of it; their sizes change, so that some steps are clipped. */
 #include "given.h"
+#include "tests/common/test.h"
 
 #include "core/base/rng.h"
 #include "offload/optim/lr_schedule.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STEPS     9u
 #define CLIP      5e-6
@@ -277,11 +273,10 @@ static struct st_config config_of(enum strata_optimizer rule, strata_dtype dtype
 
 static const enum strata_optimizer rules[] = {STRATA_ADAMW, STRATA_ADAM, STRATA_ADAGRAD, STRATA_LION, STRATA_SGD};
 
-static void every_rule_is_its_formula(void **state)
+TEST(every_rule_is_its_formula)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
-    (void)state;
     for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++)
         for (size_t d = 0; d < 3; d++) {
             const struct st_config c = config_of(rules[r], dtypes[d]);
@@ -290,11 +285,10 @@ static void every_rule_is_its_formula(void **state)
         }
 }
 
-static void bias_correction_and_nesterov_are_options(void **state)
+TEST(bias_correction_and_nesterov_are_options)
 {
     struct st_config c = config_of(STRATA_ADAMW, STRATA_BF16);
 
-    (void)state;
     c.optimizer.bias_correction = false;
     compare_everywhere(&c);
     c = config_of(STRATA_SGD, STRATA_F32);
@@ -308,9 +302,8 @@ static void bias_correction_and_nesterov_are_options(void **state)
 
 /* fp16 with a scale that doubles after every second good step: a step is made with the scale that its gradients have, and not
  * with the one that comes after. */
-static void a_scale_that_grows_is_the_next_steps(void **state)
+TEST(a_scale_that_grows_is_the_next_steps)
 {
-    (void)state;
     for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
         struct st_config c = config_of(rules[r], STRATA_F16);
 
@@ -320,9 +313,8 @@ static void a_scale_that_grows_is_the_next_steps(void **state)
 }
 
 /* Up in three steps, down in four, and beyond: the betas of a step are those of its bias correction, over all steps so far. */
-static void betas_that_move(void **state)
+TEST(betas_that_move)
 {
-    (void)state;
     for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
         struct st_config c = config_of(rules[r], STRATA_BF16);
 
@@ -341,11 +333,10 @@ static void betas_that_move(void **state)
 }
 
 /* A step of Lion that takes every master beyond the largest bf16, but not beyond fp32: the next step tells how many. */
-static void overflowed_weights_are_counted(void **state)
+TEST(overflowed_weights_are_counted)
 {
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
 
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         struct given_opts opts = {
             .config = given_config(STRATA_BF16, tiers[t]), .grad = gradient, .smallest = tiers[t] == STRATA_TIER_HOST};
@@ -366,11 +357,10 @@ static void overflowed_weights_are_counted(void **state)
 }
 
 /* What is asked for, and what a flush's update overflows, is the next step's to tell, though an evaluation comes between. */
-static void an_evaluation_leaves_the_rest_to_the_next_step(void **state)
+TEST(an_evaluation_leaves_the_rest_to_the_next_step)
 {
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
 
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         struct given_opts opts = {
             .config = given_config(STRATA_BF16, tiers[t]), .grad = gradient, .smallest = tiers[t] == STRATA_TIER_HOST};
@@ -401,13 +391,12 @@ static void an_evaluation_leaves_the_rest_to_the_next_step(void **state)
 }
 
 /* Gradients may be finite where the loss is not: such steps teach nothing either, and in a row they end the run. */
-static void lost_losses_in_a_row_end_a_run(void **state)
+TEST(lost_losses_in_a_row_end_a_run)
 {
     static const double losses[] = {NAN, INFINITY, 1, NAN, -INFINITY, NAN};
     struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_DEVICE), .grad = gradient};
     struct given g;
 
-    (void)state;
     opts.config.max_skipped = 3;
     given_open(&g, &opts);
     for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
@@ -427,12 +416,11 @@ static double bad_gradient(uint32_t page, uint64_t elem, uint64_t step)
 }
 
 /* How many there are, and in which page the first, whether the run ends with it or the update is left out. */
-static void the_first_page_with_bad_gradients_is_named(void **state)
+TEST(the_first_page_with_bad_gradients_is_named)
 {
     struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .grad = bad_gradient};
     uint32_t pages = 1;
 
-    (void)state;
     for (bad_from = 0; bad_from < pages; bad_from++) {
         char sentence[96];
         struct given g;
@@ -456,14 +444,13 @@ static strata_status zeros(void *ctx, uint32_t page, uint64_t first, uint64_t co
 }
 
 /* What the caller sets holds for every step from then on; a load begins with the options' rates once more. */
-static void a_rate_holds_until_a_load(void **state)
+TEST(a_rate_holds_until_a_load)
 {
     static const double want[] = {1e-2, 0.25, 0.25};
     const struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .grad = gradient};
     struct st_step_result result;
     struct given g;
 
-    (void)state;
     given_open(&g, &opts);
     for (int run = 0; run < 2; run++) {
         for (uint64_t i = 0; i < 3; i++) {
@@ -519,28 +506,9 @@ static void check_bytes_moved(enum st_update_policy update)
     given_close(&g);
 }
 
-static void bytes_moved_add_up(void **state)
+TEST(bytes_moved_add_up)
 {
-    (void)state;
     check_bytes_moved(ST_UPDATE_GATED);
     check_bytes_moved(ST_UPDATE_SERIAL);
     check_bytes_moved(ST_UPDATE_IN_BACKWARD);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_is_its_formula),
-        cmocka_unit_test(bias_correction_and_nesterov_are_options),
-        cmocka_unit_test(a_scale_that_grows_is_the_next_steps),
-        cmocka_unit_test(betas_that_move),
-        cmocka_unit_test(overflowed_weights_are_counted),
-        cmocka_unit_test(an_evaluation_leaves_the_rest_to_the_next_step),
-        cmocka_unit_test(lost_losses_in_a_row_end_a_run),
-        cmocka_unit_test(the_first_page_with_bad_gradients_is_named),
-        cmocka_unit_test(a_rate_holds_until_a_load),
-        cmocka_unit_test(bytes_moved_add_up),
-    };
-
-    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
 }

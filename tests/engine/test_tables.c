@@ -5,14 +5,10 @@
 #include "offload/program/tables.h"
 #include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/offload/plan_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #define BLOCKS 2000u
 #define SLACK  (UINT64_C(1) << 20) /* of what does not grow */
@@ -77,26 +73,16 @@ static void check(strata_tier tier, bool queues)
     st_workload_fini(&w);
 }
 
-static void tables_in_memory_are_planned(void **state)
+TEST(tables_in_memory_are_planned)
 {
-    (void)state;
     check(STRATA_TIER_HOST, false);
     check(STRATA_TIER_HOST, true);
 }
 
-static void so_are_those_of_transfers(void **state)
+TEST(so_are_those_of_transfers)
 {
-    (void)state;
     check(STRATA_TIER_NVME, false);
     check(STRATA_TIER_NVME, true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_in_memory_are_planned),
-        cmocka_unit_test(so_are_those_of_transfers),
-    };
-
-    return cmocka_run_group_tests_name("tables", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);

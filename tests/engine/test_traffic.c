@@ -9,13 +9,9 @@
 #include "offload/simulate/figures.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct st_plan *plan_limited(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
                                     uint32_t g, enum st_accumulation order, enum st_moment_format format, uint64_t cache)
@@ -109,9 +105,8 @@ static void check(const char *preset, strata_tier param, enum st_update_policy u
     st_plan_destroy(plan);
 }
 
-static void state_on_nvme_moves_20(void **state)
+TEST(state_on_nvme_moves_20)
 {
-    (void)state;
     check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     check("gpt2", STRATA_TIER_HOST, ST_UPDATE_SERIAL, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
     check("gpt2-xl", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
@@ -119,9 +114,8 @@ static void state_on_nvme_moves_20(void **state)
     check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F32, 1, ST_ACCUMULATE_VERTICAL);
 }
 
-static void weights_on_nvme_add_6_gated_8_serial(void **state)
+TEST(weights_on_nvme_add_6_gated_8_serial)
 {
-    (void)state;
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
@@ -129,23 +123,20 @@ static void weights_on_nvme_add_6_gated_8_serial(void **state)
     check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
 }
 
-static void in_backward_moves_26(void **state)
+TEST(in_backward_moves_26)
 {
-    (void)state;
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_IN_BACKWARD, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_IN_BACKWARD, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
 }
 
-static void a_full_master_adds_4(void **state)
+TEST(a_full_master_adds_4)
 {
-    (void)state;
     check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F16, 1, ST_ACCUMULATE_VERTICAL);
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_F16, 1, ST_ACCUMULATE_VERTICAL);
 }
 
-static void horizontal_adds_4_a_micro_batch(void **state)
+TEST(horizontal_adds_4_a_micro_batch)
 {
-    (void)state;
     check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 4, ST_ACCUMULATE_HORIZONTAL);
     check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 8, ST_ACCUMULATE_HORIZONTAL);
 }
@@ -167,23 +158,21 @@ static void check_state(const char *preset, enum st_moment_format format, uint64
 }
 
 /* Weight's low half 2, two moments of 2: 6 each way. */
-static void moments_in_bf16_move_12(void **state)
+TEST(moments_in_bf16_move_12)
 {
     struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
 
-    (void)state;
     check_state("gpt2", ST_MOMENTS_BF16, 12 * plan->program.workload.params);
     st_plan_destroy(plan);
 }
 
 /* Low half 2, two moments of 1 and, for each pack of 4096 elements begun of a group, 64 bytes of scales: 4 1/32 each way. */
-static void moments_in_8_bits_move_8(void **state)
+TEST(moments_in_8_bits_move_8)
 {
     struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     const struct st_workload *w = &plan->program.workload;
     uint64_t want = 2 * 4 * w->params;
 
-    (void)state;
     for (uint32_t p = 0; p < w->page_count; p++)
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)
             want += 2 * 2 * 64 * ((w->pages[p].groups[i].elems + 4095) / 4096);
@@ -238,11 +227,10 @@ static void check_cached(const char *preset, double fraction)
     st_plan_destroy(none);
 }
 
-static void a_cached_fraction_is_not_moved(void **state)
+TEST(a_cached_fraction_is_not_moved)
 {
     static const double fractions[] = {0.01, 0.125, 0.25, 0.5, 0.75, 0.99, 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
         check_cached("gpt2", fractions[i]);
         check_cached("gpt2-medium", fractions[i]);
@@ -250,7 +238,7 @@ static void a_cached_fraction_is_not_moved(void **state)
 }
 
 /* Counted where they move: in each step of a run, every chunk that is not cached once each way. */
-static void runs_with_a_cache_move_as_much(void **state)
+TEST(runs_with_a_cache_move_as_much)
 {
     enum { STEPS = 4 };
     static const double fractions[] = {0, 0.25, 0.5, 0.75, 1};
@@ -269,7 +257,6 @@ static void runs_with_a_cache_move_as_much(void **state)
     struct st_model *model;
     uint64_t all = 0;
 
-    (void)state;
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
         struct rig_result result;
@@ -294,14 +281,13 @@ static void runs_with_a_cache_move_as_much(void **state)
 }
 
 /* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
-static void link_traffic_does_not_grow_with_accumulation(void **state)
+TEST(link_traffic_does_not_grow_with_accumulation)
 {
     struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
     const struct st_figures less = figures_of(one), more = figures_of(eight);
     const uint64_t act = one->program.workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
 
-    (void)state;
     /* What grows is tokens, embedding rows up, and activation gradients for the table's host accumulators down. */
     assert_int_equal(more.traffic[1].upload - less.traffic[1].upload, 7 * (act + tokens));
     assert_int_equal(more.traffic[1].download - less.traffic[1].download, 7 * (act + sizeof(double)));
@@ -309,20 +295,4 @@ static void link_traffic_does_not_grow_with_accumulation(void **state)
     st_plan_destroy(eight);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_on_nvme_moves_20),
-        cmocka_unit_test(weights_on_nvme_add_6_gated_8_serial),
-        cmocka_unit_test(in_backward_moves_26),
-        cmocka_unit_test(a_full_master_adds_4),
-        cmocka_unit_test(horizontal_adds_4_a_micro_batch),
-        cmocka_unit_test(moments_in_bf16_move_12),
-        cmocka_unit_test(moments_in_8_bits_move_8),
-        cmocka_unit_test(a_cached_fraction_is_not_moved),
-        cmocka_unit_test(runs_with_a_cache_move_as_much),
-        cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
-    };
-
-    return cmocka_run_group_tests_name("traffic", tests, scratch_create, scratch_remove_empty);
-}
+TEST_GROUP(scratch_create, scratch_remove_empty);
