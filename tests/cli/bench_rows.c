@@ -1,5 +1,6 @@
 /* tests/cli/bench_rows.c - see tests/cli/bench_rows.h. */
 #include "tests/cli/bench_rows.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -7,12 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static const char *const common_keys[COMMON_KEYS] = {"name", "variant", "bytes", "seconds", "gb_per_s", "roof_gb_per_s", "ratio"};
 

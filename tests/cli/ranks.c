@@ -1,15 +1,12 @@
 /* tests/cli/ranks.c - see ranks.h. */
 #include "tests/cli/ranks.h"
 #include "tests/common/free_port.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 #define NAMES (sizeof(names) / sizeof(names[0]))

@@ -1,15 +1,9 @@
 /* sites.c - see sites.h. */
 #include "tests/cli/sites.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 unsigned long sites_read(struct site *sites, const char *text)
 {

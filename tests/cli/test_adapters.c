@@ -3,18 +3,12 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FAMILIES "tests/golden/families"
 #define ADAPTERS "tests/golden/adapters"
@@ -69,7 +63,7 @@ static double golden_loss(const char *name)
     return loss;
 }
 
-static void pefts_adapters_are_evaluated(void **state)
+TEST(pefts_adapters_are_evaluated)
 {
     static const char *const names[] = {"gemma2_caps", "gpt2_exact", "phi3_long"}; /* the others: tests/engine/test_golden.c */
     char command[512];
@@ -90,7 +84,7 @@ static void pefts_adapters_are_evaluated(void **state)
     }
 }
 
-static void several_are_named(void **state)
+TEST(several_are_named)
 {
     const double want = golden_loss("llama_linear");
     char name[600], command[2048];
@@ -124,7 +118,7 @@ static void several_are_named(void **state)
 /* --- ours --- */
 
 /* A run writes its adapter and nothing else, as its last checkpoint is exported; it goes on from either. */
-static void a_run_writes_its_adapter(void **state)
+TEST(a_run_writes_its_adapter)
 {
     const struct workplace *w = *state;
 
@@ -141,7 +135,7 @@ static void a_run_writes_its_adapter(void **state)
 }
 
 /* Going on from a checkpoint has the bits of a run that never ended. */
-static void a_run_resumes(void **state)
+TEST(a_run_resumes)
 {
     const struct workplace *w = *state;
     char whole[160], parts[160];
@@ -156,7 +150,7 @@ static void a_run_resumes(void **state)
 #define DROPOUT(p) "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":" p "}'"
 
 /* The same masks on drives, recomputed, on one worker, and from the middle on. */
-static void dropout_has_the_same_masks_everywhere(void **state)
+TEST(dropout_has_the_same_masks_everywhere)
 {
     static const char *const ways[] = {
         "--threads 1 --set strata.activations=recomputed",
@@ -182,7 +176,7 @@ static void dropout_has_the_same_masks_everywhere(void **state)
 }
 
 /* Adapters that see nothing learn nothing: refused before anything is written, but where modules are trained beside them. */
-static void dropout_of_all_is_refused(void **state)
+TEST(dropout_of_all_is_refused)
 {
     static const char *const all[] = {DROPOUT("1"), DROPOUT("0.9999999")};
     const struct workplace *w = *state;
@@ -205,7 +199,7 @@ static void dropout_of_all_is_refused(void **state)
     run(w, TRAIN "--max-steps 2 --set " DROPOUT("0.999"));
 }
 
-static void dropout_that_changes_is_told(void **state)
+TEST(dropout_that_changes_is_told)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -247,7 +241,7 @@ static void ask(const struct workplace *w, char said[4][160])
     program_free(&p);
 }
 
-static void only_steps_drop_anything(void **state)
+TEST(only_steps_drop_anything)
 {
     const struct workplace *w = *state;
     char with[4][160], without[4][160];
@@ -269,7 +263,7 @@ static void only_steps_drop_anything(void **state)
 }
 
 /* What differs is named: the settings, or else the first tensor. */
-static void a_run_of_another_adapter_is_refused(void **state)
+TEST(a_run_of_another_adapter_is_refused)
 {
     static const struct {
         const char *options, *says;
@@ -306,7 +300,7 @@ static void a_run_of_another_adapter_is_refused(void **state)
 }
 
 /* An adapter with a value that is no number is named, and not the model or the learning rate. */
-static void values_that_are_no_numbers_are_named(void **state)
+TEST(values_that_are_no_numbers_are_named)
 {
     static const char *const commands[] = {TRAIN "--max-steps 1 --adapter {w}/broken",
                                            "eval --data {w}/good.bin --seq-len 32 --model {w}/full --adapter {w}/broken",
@@ -331,7 +325,7 @@ static void values_that_are_no_numbers_are_named(void **state)
 }
 
 /* A job that is submitted again although it has ended finds nothing to do, or what stands in its way. */
-static void a_run_that_has_ended_ends_at_once(void **state)
+TEST(a_run_that_has_ended_ends_at_once)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -351,7 +345,7 @@ static void a_run_that_has_ended_ends_at_once(void **state)
 }
 
 /* The model with its adapter, the checkpoint, and the merged model are one model; weights in fp32 lose nothing. */
-static void merged_or_not_it_is_one_model(void **state)
+TEST(merged_or_not_it_is_one_model)
 {
     const struct workplace *w = *state;
     double loss[4];
@@ -378,7 +372,7 @@ static void merged_or_not_it_is_one_model(void **state)
 }
 
 /* Loaders take a model and an adapter in one directory for one thing, and a merge does not replace what it reads. */
-static void models_and_adapters_are_kept_apart(void **state)
+TEST(models_and_adapters_are_kept_apart)
 {
     static const struct {
         const char *command, *sentence;
@@ -406,7 +400,7 @@ static void models_and_adapters_are_kept_apart(void **state)
 }
 
 /* Files of an adapter tell no more of its base than a name. */
-static void another_base_is_told(void **state)
+TEST(another_base_is_told)
 {
     static const struct {
         const char *command;
@@ -450,7 +444,7 @@ static void names_base(const struct workplace *w, const char *config, const char
 }
 
 /* The name is that of the run's own model, whatever adapter its settings came from. */
-static void an_adapter_names_what_it_was_trained_beside(void **state)
+TEST(an_adapter_names_what_it_was_trained_beside)
 {
     const struct workplace *w = *state;
 
@@ -464,7 +458,7 @@ static void an_adapter_names_what_it_was_trained_beside(void **state)
 }
 
 /* An adapter's checkpoint holds the weights that its own run began with; other checkpoints hold weights of their own. */
-static void a_checkpoint_is_trained_on(void **state)
+TEST(a_checkpoint_is_trained_on)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -503,26 +497,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pefts_adapters_are_evaluated),
-        cmocka_unit_test(several_are_named),
-        cmocka_unit_test(a_run_writes_its_adapter),
-        cmocka_unit_test(a_run_resumes),
-        cmocka_unit_test(dropout_has_the_same_masks_everywhere),
-        cmocka_unit_test(dropout_of_all_is_refused),
-        cmocka_unit_test(dropout_that_changes_is_told),
-        cmocka_unit_test(only_steps_drop_anything),
-        cmocka_unit_test(merged_or_not_it_is_one_model),
-        cmocka_unit_test(models_and_adapters_are_kept_apart),
-        cmocka_unit_test(another_base_is_told),
-        cmocka_unit_test(an_adapter_names_what_it_was_trained_beside),
-        cmocka_unit_test(a_checkpoint_is_trained_on),
-        cmocka_unit_test(a_run_that_has_ended_ends_at_once),
-        cmocka_unit_test(a_run_of_another_adapter_is_refused),
-        cmocka_unit_test(values_that_are_no_numbers_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -4,18 +4,12 @@
  * held, and a run that was refused (2 or 3) has not created its metrics file. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COLUMNS     5
 #define ROWS_LEAST  60u
@@ -153,7 +147,7 @@ static bool parse_row(struct row *row, char *line, unsigned number)
     return true;
 }
 
-static void bad_input_is_refused_cleanly(void **state)
+TEST(bad_input_is_refused_cleanly)
 {
     const struct workplace *w = *state;
     FILE *file = fopen("tests/cli/bad_input.tsv", "re");
@@ -190,11 +184,4 @@ static int setup(void **state)
     return failed;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_input_is_refused_cleanly),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -1,18 +1,12 @@
 /* tests/cli/test_bench.c - strata bench: copies, what benches refuse, and what people see. */
 #include "tests/cli/bench_rows.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void what_a_bench_does_not_take_is_said(void **state)
+TEST(what_a_bench_does_not_take_is_said)
 {
     fails(*state, "bench optim --layout split,spilt",
           "unknown layout \"spilt\": there are split, full, fp32, split_bf16m, full_bf16m, split_8bit, full_8bit, adagrad, "
@@ -27,7 +21,7 @@ static void what_a_bench_does_not_take_is_said(void **state)
 
 /* --- link --- */
 
-static void link_goes_both_ways(void **state)
+TEST(link_goes_both_ways)
 {
     static const char *const names[] = {"upload", "download", "both"};
     struct rows r;
@@ -45,14 +39,14 @@ static void link_goes_both_ways(void **state)
 }
 
 /* The rehearsed device copies at a file's pace, which is no roof. */
-static void link_knows_its_devices(void **state)
+TEST(link_knows_its_devices)
 {
     fails(*state, "bench link --bytes 4K --device tpu", "--device tpu: bench link knows cpu");
     fails(*state, "bench link --bytes 4K --device paced", "--device paced: bench link knows cpu");
     fails(*state, "bench optim --device cuda", "bench optim does not take --device");
 }
 
-static void one_parameter_is_enough(void **state)
+TEST(one_parameter_is_enough)
 {
     struct program p;
 
@@ -76,7 +70,7 @@ static uint32_t lines_of(const char *out)
 }
 
 /* A heading and a line per row; no progress where nobody looks. */
-static void tables_have_one_heading(void **state)
+TEST(tables_have_one_heading)
 {
     struct program p;
 
@@ -111,28 +105,15 @@ static void tables_have_one_heading(void **state)
     program_free(&p);
 }
 
-static void a_full_output_is_an_error(void **state)
+TEST(a_full_output_is_an_error)
 {
     const char *const words[] = {"bench", "link", "--bytes", "4K", "--repeats", "1", NULL};
     struct program p;
 
-    (void)state;
     program_run(&p, words, "/dev/full");
     assert_int_equal(p.code, 4);
     assert_non_null(strstr(p.err, "cannot write to standard output"));
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_bench_does_not_take_is_said),
-        cmocka_unit_test(link_goes_both_ways),
-        cmocka_unit_test(link_knows_its_devices),
-        cmocka_unit_test(one_parameter_is_enough),
-        cmocka_unit_test(tables_have_one_heading),
-        cmocka_unit_test(a_full_output_is_an_error),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -6,6 +6,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -17,13 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TINY     "--size 2M --seconds 0.002 --repeats 2 "
 #define ROWS_MAX 64u
@@ -101,7 +95,7 @@ static void check_row(const st_json *row)
                 json_number(row, "cpu_seconds_per_gb") >= 0);
 }
 
-static void every_pattern_has_a_row(void **state)
+TEST(every_pattern_has_a_row)
 {
     static const char *const names[] = {"read", "write", "rw", "randread", "randwrite", "randrw", "optimizer"};
     struct rows r;
@@ -118,7 +112,7 @@ static void every_pattern_has_a_row(void **state)
 }
 
 /* Lists multiply; methods that this machine lacks are left out with a line. */
-static void lists_multiply(void **state)
+TEST(lists_multiply)
 {
     struct rows r;
     uint32_t threads = 0;
@@ -135,7 +129,7 @@ static void lists_multiply(void **state)
     free_rows(&r);
 }
 
-static void several_directories_and_every_switch(void **state)
+TEST(several_directories_and_every_switch)
 {
     struct rows r;
 
@@ -150,7 +144,7 @@ static void several_directories_and_every_switch(void **state)
     free_rows(&r);
 }
 
-static void ds_ios_names_are_taken(void **state)
+TEST(ds_ios_names_are_taken)
 {
     struct rows r;
 
@@ -168,7 +162,7 @@ static void ds_ios_names_are_taken(void **state)
     free_rows(&r);
 }
 
-static void the_table_has_a_heading_and_rows(void **state)
+TEST(the_table_has_a_heading_and_rows)
 {
     struct program p;
 
@@ -179,7 +173,7 @@ static void the_table_has_a_heading_and_rows(void **state)
     program_free(&p);
 }
 
-static void wrong_arguments_say_what_is_wrong(void **state)
+TEST(wrong_arguments_say_what_is_wrong)
 {
     fails(*state, "bench io", "missing argument: DIR");
     fails(*state, "bench io {w}/missing " TINY, "there is no such directory");
@@ -206,7 +200,7 @@ static void wrong_arguments_say_what_is_wrong(void **state)
 
 /* --- fio --- */
 
-static void the_job_file_says_the_same(void **state)
+TEST(the_job_file_says_the_same)
 {
     static const char *const lines[] = {"[rw-io_uring-262144-8]",
                                         "[rw-libaio-262144-8]",
@@ -232,7 +226,7 @@ static void the_job_file_says_the_same(void **state)
 }
 
 /* To fio, depth and size are those of all files together. */
-static void the_job_file_counts_directories(void **state)
+TEST(the_job_file_counts_directories)
 {
     static const char *const lines[] = {"[randread-io_uring-65536-3]", "iodepth=6\n", "size=8388608\n",
                                         "file_service_type=roundrobin\n"};
@@ -249,7 +243,7 @@ static void the_job_file_counts_directories(void **state)
     free(names);
 }
 
-static void without_fio_it_says_how_to_get_it(void **state)
+TEST(without_fio_it_says_how_to_get_it)
 {
     char *const path = strdup(getenv("PATH") != NULL ? getenv("PATH") : "");
 
@@ -280,7 +274,7 @@ static double best_rate(const struct rows *r, const char *pattern, bool fio, dou
 }
 
 /* A row is compared with the best one of its pattern, and with what fio does at its depth. */
-static void rows_are_compared_with_their_like(void **state)
+TEST(rows_are_compared_with_their_like)
 {
     struct rows r;
 
@@ -301,7 +295,7 @@ static void rows_are_compared_with_their_like(void **state)
     free_rows(&r);
 }
 
-static void fio_runs_beside(void **state)
+TEST(fio_runs_beside)
 {
     struct rows r;
 
@@ -343,7 +337,7 @@ static bool has_file_open(const struct program *p, const char *directory)
 }
 
 /* The table comes at the end alone: an open file says that the run has begun. */
-static void a_signal_leaves_nothing(void **state)
+TEST(a_signal_leaves_nothing)
 {
     static const struct {
         const char *command;
@@ -389,7 +383,7 @@ static void check_section(const char *text_of_config)
     st_json_free(root);
 }
 
-static void tune_prints_a_section_that_check_accepts(void **state)
+TEST(tune_prints_a_section_that_check_accepts)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -410,7 +404,7 @@ static void tune_prints_a_section_that_check_accepts(void **state)
     workplace_remove(w, "tuned.json");
 }
 
-static void tune_changes_one_section_of_a_file(void **state)
+TEST(tune_changes_one_section_of_a_file)
 {
     static const char before[] =
         "{\n  \"bf16\": {\"enabled\": true},\n  \"aio\": {\"block_size\": 4096},\n  \"steps_per_print\": 7\n}\n";
@@ -436,7 +430,7 @@ static void tune_changes_one_section_of_a_file(void **state)
 
 /* --- the text of a configuration --- */
 
-static void bad_files_are_left_alone(void **state)
+TEST(bad_files_are_left_alone)
 {
     static const char *const bad[] = {"", "[]", "3", "{\"a\":1,}", "{\"a\":1,\"a\":2}", "{\"a\":1} x"};
     const struct workplace *w = *state;
@@ -458,7 +452,7 @@ static void bad_files_are_left_alone(void **state)
 }
 
 /* Each failure leaves the file as it was, with nothing beside it. */
-static void failures_leave_the_file_alone(void **state)
+TEST(failures_leave_the_file_alone)
 {
     static const char before[] = "{\n  \"a\": 1\n}\n";
     static const char *const sites[] = {"config.realpath", "config.mode", "file.create",
@@ -490,7 +484,7 @@ static void failures_leave_the_file_alone(void **state)
     free(path);
 }
 
-static void links_and_modes_are_kept(void **state)
+TEST(links_and_modes_are_kept)
 {
     const struct workplace *w = *state;
     char *path = workplace_expand(w, "{w}/real.json"), *link = workplace_expand(w, "{w}/link.json");
@@ -512,7 +506,7 @@ static void links_and_modes_are_kept(void **state)
 
 /* --- info --- */
 
-static void info_tells_of_the_device(void **state)
+TEST(info_tells_of_the_device)
 {
     static const char *const keys[] = {"direct_works", "registers", "device", "advice"};
     static const char *const device_keys[] = {"name", "model", "rotational", "scheduler", "nr_requests", "max_sectors_kb"};
@@ -528,29 +522,4 @@ static void info_tells_of_the_device(void **state)
     free_rows(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pattern_has_a_row),
-        cmocka_unit_test(lists_multiply),
-        cmocka_unit_test(several_directories_and_every_switch),
-        cmocka_unit_test(ds_ios_names_are_taken),
-        cmocka_unit_test(the_table_has_a_heading_and_rows),
-        cmocka_unit_test(wrong_arguments_say_what_is_wrong),
-        cmocka_unit_test(the_job_file_says_the_same),
-        cmocka_unit_test(the_job_file_counts_directories),
-        cmocka_unit_test(without_fio_it_says_how_to_get_it),
-        cmocka_unit_test(fio_runs_beside),
-        cmocka_unit_test(rows_are_compared_with_their_like),
-        cmocka_unit_test(a_signal_leaves_nothing),
-        cmocka_unit_test(tune_prints_a_section_that_check_accepts),
-        cmocka_unit_test(tune_changes_one_section_of_a_file),
-
-        cmocka_unit_test(bad_files_are_left_alone),
-        cmocka_unit_test(failures_leave_the_file_alone),
-        cmocka_unit_test(links_and_modes_are_kept),
-        cmocka_unit_test(info_tells_of_the_device),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -5,19 +5,13 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define DEPTH_MAX    8u
 #define SLOTS_MAX    (IO_DIRS_MAX * DEPTH_MAX)
@@ -173,11 +167,10 @@ static const uint32_t depths[] = {1, 2, 5, DEPTH_MAX};
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 /* However many directories there are, and whichever of them ends a request first. */
-static void every_directory_has_the_whole_depth(void **state)
+TEST(every_directory_has_the_whole_depth)
 {
     struct io_sample sample;
 
-    (void)state;
     for (size_t d = 0; d < COUNT(dir_counts); d++)
         for (size_t q = 0; q < COUNT(depths); q++) {
             disk = (struct st_io){.left = 300, .depth = depths[q]};
@@ -192,9 +185,8 @@ static void every_directory_has_the_whole_depth(void **state)
 }
 
 /* What is counted is what has been in flight. */
-static void a_run_counts_what_has_ended(void **state)
+TEST(a_run_counts_what_has_ended)
 {
-    (void)state;
     for (size_t d = 0; d < COUNT(dir_counts); d++)
         for (size_t q = 0; q < COUNT(depths); q++) {
             const uint32_t requests = dir_counts[d] * depths[q];
@@ -216,11 +208,10 @@ static void a_run_counts_what_has_ended(void **state)
         }
 }
 
-static void unregistered_memory_is_not_registered(void **state)
+TEST(unregistered_memory_is_not_registered)
 {
     struct io_sample sample = {0};
 
-    (void)state;
     disk = (struct st_io){.left = UINT32_MAX};
     assert_int_equal(run(&sample,
                          (struct io_case){.pattern = IO_READ, .block_bytes = SMALL_BLOCK, .queue_depth = 2, .unregistered = true},
@@ -260,7 +251,7 @@ static void goes_on_from(uint32_t file, enum st_io_op op, uint32_t block_bytes, 
 #define MIB  (1u << 20)
 
 /* Each directory goes through its own file, as if it were alone. */
-static void sequences_are_those_of_each_directory(void **state)
+TEST(sequences_are_those_of_each_directory)
 {
     static const struct {
         enum io_pattern pattern;
@@ -277,7 +268,6 @@ static void sequences_are_those_of_each_directory(void **state)
     uint64_t blocks[KEPT_MAX];
     struct io_sample sample;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         disk = (struct st_io){.left = KEPT_MAX, .depth = 2};
         assert_int_equal(run(&sample,
@@ -298,12 +288,11 @@ static void sequences_are_those_of_each_directory(void **state)
 }
 
 /* An update writes as much as it reads. */
-static void the_optimizer_reads_and_writes_in_turn(void **state)
+TEST(the_optimizer_reads_and_writes_in_turn)
 {
     uint32_t next[2] = {0};
     struct io_sample sample;
 
-    (void)state;
     disk = (struct st_io){.left = 100, .depth = 3};
     assert_int_equal(run(&sample, (struct io_case){.pattern = IO_OPTIMIZER, .block_bytes = SMALL_BLOCK, .queue_depth = 3}, 2,
                          SMALL_BLOCKS, ENDLESS),
@@ -313,7 +302,7 @@ static void the_optimizer_reads_and_writes_in_turn(void **state)
 }
 
 /* Directories do not move in step: requests at the same place of several drives would be a pattern. */
-static void random_blocks_are_anywhere(void **state)
+TEST(random_blocks_are_anywhere)
 {
     static const struct {
         enum io_pattern pattern;
@@ -321,7 +310,6 @@ static void random_blocks_are_anywhere(void **state)
     } rows[] = {{IO_RANDREAD, true, false}, {IO_RANDWRITE, false, true}, {IO_RANDRW, true, true}};
     struct io_sample sample;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         uint64_t blocks[2][KEPT_MAX];
 
@@ -353,11 +341,10 @@ static void random_blocks_are_anywhere(void **state)
 /* --- the end --- */
 
 /* Whatever is in flight has ended before the run does; the first failure is the run's. */
-static void a_failed_request_ends_the_run(void **state)
+TEST(a_failed_request_ends_the_run)
 {
     struct io_sample sample;
 
-    (void)state;
     for (uint32_t fail_at = 1; fail_at < 20; fail_at += 6) {
         disk = (struct st_io){.left = UINT32_MAX, .depth = 3, .fail_at = fail_at};
         assert_int_equal(run(&sample, (struct io_case){.pattern = IO_RANDRW, .block_bytes = SMALL_BLOCK, .queue_depth = 3}, 2,
@@ -369,11 +356,10 @@ static void a_failed_request_ends_the_run(void **state)
 }
 
 /* A disk that takes not even the first burst has nothing to be waited for. */
-static void a_disk_that_takes_nothing_ends_the_run(void **state)
+TEST(a_disk_that_takes_nothing_ends_the_run)
 {
     struct io_sample sample;
 
-    (void)state;
     disk = (struct st_io){.left = 3};
     assert_int_equal(run(&sample, (struct io_case){.pattern = IO_READ, .block_bytes = SMALL_BLOCK, .queue_depth = 2}, 2,
                          SMALL_BLOCKS, ENDLESS),
@@ -382,12 +368,11 @@ static void a_disk_that_takes_nothing_ends_the_run(void **state)
 }
 
 /* One directory that takes no direct I/O, and one that may. */
-static void files_are_all_direct_or_none_is(void **state)
+TEST(files_are_all_direct_or_none_is)
 {
     static const char *const dirs[] = {"/tmp", "/tmp"};
     struct io_files files;
 
-    (void)state;
     kept_log_begin(ST_LOG_WARN);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.direct", .count = 1, .result = -EINVAL});
     assert_int_equal(io_files_open(&files, dirs, 2, IO_ALIGN), STRATA_OK);
@@ -401,11 +386,10 @@ static void files_are_all_direct_or_none_is(void **state)
 }
 
 /* Where ours come from the page cache, fio does not empty it first. */
-static void fio_finds_what_we_find(void **state)
+TEST(fio_finds_what_we_find)
 {
     const struct io_case c = {.pattern = IO_READ, .block_bytes = SMALL_BLOCK, .queue_depth = 1};
 
-    (void)state;
     for (int direct = 0; direct < 2; direct++) {
         char job[1024] = "";
         FILE *file = fmemopen(job, sizeof(job), "w");
@@ -416,17 +400,4 @@ static void fio_finds_what_we_find(void **state)
         assert_non_null(strstr(job, direct != 0 ? "direct=1\n" : "direct=0\n"));
         assert_true((strstr(job, "invalidate=0\n") != NULL) == (direct == 0));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_directory_has_the_whole_depth),    cmocka_unit_test(a_run_counts_what_has_ended),
-        cmocka_unit_test(unregistered_memory_is_not_registered),  cmocka_unit_test(sequences_are_those_of_each_directory),
-        cmocka_unit_test(the_optimizer_reads_and_writes_in_turn), cmocka_unit_test(random_blocks_are_anywhere),
-        cmocka_unit_test(a_failed_request_ends_the_run),          cmocka_unit_test(a_disk_that_takes_nothing_ends_the_run),
-        cmocka_unit_test(files_are_all_direct_or_none_is),        cmocka_unit_test(fio_finds_what_we_find),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* tests/cli/test_bench_optim.c - strata bench optim at tiny sizes: a row per layout and kernel, and what its numbers say of each
  * other. */
 #include "tests/cli/bench_rows.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Bytes per parameter; 8-bit moments have a scale of 4 bytes for 256 each. */
 static const struct layout {
@@ -67,7 +61,7 @@ static uint32_t divide_rows(const struct rows *r)
 }
 
 /* Streams, then kernels, for every layout; the faster stream is the memory's roof of all. */
-static void optim_has_a_row_per_layout_and_kernel(void **state)
+TEST(optim_has_a_row_per_layout_and_kernel)
 {
     struct rows r;
     uint32_t passes;
@@ -87,7 +81,7 @@ static void optim_has_a_row_per_layout_and_kernel(void **state)
     free_rows(&r);
 }
 
-static void optim_takes_one_instruction_set(void **state)
+TEST(optim_takes_one_instruction_set)
 {
     struct rows r;
 
@@ -100,7 +94,7 @@ static void optim_takes_one_instruction_set(void **state)
 }
 
 /* Layouts in the order of the table however they are named, sizes as they were. */
-static void optim_takes_layouts_and_sizes(void **state)
+TEST(optim_takes_layouts_and_sizes)
 {
     static const double sizes[] = {131072, 4096};
     struct rows r;
@@ -119,7 +113,7 @@ static void optim_takes_layouts_and_sizes(void **state)
 }
 
 /* A small tensor by default, too. */
-static void optim_has_small_tensors(void **state)
+TEST(optim_has_small_tensors)
 {
     static const double sizes[] = {4096, 65536, 1048576, 16777216};
     struct rows r;
@@ -132,14 +126,4 @@ static void optim_has_small_tensors(void **state)
     free_rows(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(optim_has_a_row_per_layout_and_kernel),
-        cmocka_unit_test(optim_takes_one_instruction_set),
-        cmocka_unit_test(optim_takes_layouts_and_sizes),
-        cmocka_unit_test(optim_has_small_tensors),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

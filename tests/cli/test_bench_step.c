@@ -1,19 +1,13 @@
 /* tests/cli/test_bench_step.c - strata bench step with a tiny model: predicted, paced and on the processor; budgets in turns.
  * What rates are means nothing here: each is of one repeat. */
 #include "tests/cli/bench_rows.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define STEP     "bench step --model nano --seq-len 32 --fault machine.patience:0:0:0 "
 #define REHEARSE "--machine tests/machines/two-cores.json "
@@ -93,7 +87,7 @@ static void write_by_turns(const struct workplace *w, const char *name)
 }
 
 /* The configuration's own first, then every other update in every order. */
-static void simulated_steps_have_a_row_per_schedule(void **state)
+TEST(simulated_steps_have_a_row_per_schedule)
 {
     static const char *const all[] = {"in_backward vertical", "in_backward horizontal", "gated vertical",
                                       "gated horizontal",     "serial vertical",        "serial horizontal"};
@@ -124,7 +118,7 @@ static void simulated_steps_have_a_row_per_schedule(void **state)
 }
 
 /* A rehearsed step moves to the byte what the simulated one would; the drive's rates, which it measures here, choose which. */
-static void paced_steps_run_and_leave_nothing(void **state)
+TEST(paced_steps_run_and_leave_nothing)
 {
     static const char *const variants[] = {"gated", "serial"};
     const struct workplace *w = *state;
@@ -146,7 +140,7 @@ static void paced_steps_run_and_leave_nothing(void **state)
     free_rows(&ran);
 }
 
-static void paced_steps_take_a_load(void **state)
+TEST(paced_steps_take_a_load)
 {
     static const char *const variants[] = {"gated"};
     struct rows r;
@@ -166,7 +160,7 @@ static void check_ceiling(const struct rows *r, uint32_t i)
     assert_true(number(r, i, "peak_rss_mb") > 0);
 }
 
-static void cpu_steps_run_on_this_machine(void **state)
+TEST(cpu_steps_run_on_this_machine)
 {
     static const char *const variants[] = {"serial vertical"};
     struct rows r;
@@ -232,7 +226,7 @@ static void check_products(const struct rows *r, uint32_t end)
     assert_close(flops, 6 * TOKENS * (BLOCKS * 12 * HIDDEN * HIDDEN + 256 * HIDDEN));
 }
 
-static void ops_add_up_to_the_lanes(void **state)
+TEST(ops_add_up_to_the_lanes)
 {
     static const char *const lanes[] = {"compute", "upload", "download", "update_device"};
     struct rows r;
@@ -254,7 +248,7 @@ static void ops_add_up_to_the_lanes(void **state)
     free_rows(&r);
 }
 
-static void what_computes_nothing_has_no_ops(void **state)
+TEST(what_computes_nothing_has_no_ops)
 {
     fails(*state, STEP REHEARSE "--simulate --ops", "--ops times what a device computes: --simulate computes nothing");
     fails(*state, STEP REHEARSE "--device paced --ops", "--ops times what a device computes: --device paced waits");
@@ -267,7 +261,7 @@ static void what_computes_nothing_has_no_ops(void **state)
     "--set zero_optimization.offload_param.device=cpu "
 
 /* One row each, in their order, and the largest is what the others are held against. */
-static void budgets_take_turns(void **state)
+TEST(budgets_take_turns)
 {
     static const char *const names[] = {"6MiB", "64MiB", "8MiB"};
     struct rows r;
@@ -283,7 +277,7 @@ static void budgets_take_turns(void **state)
     free_rows(&r);
 }
 
-static void budgets_are_sizes(void **state)
+TEST(budgets_are_sizes)
 {
     static const char *const names[] = {"6MiB", "all"};
     struct rows r;
@@ -298,7 +292,7 @@ static void budgets_are_sizes(void **state)
 }
 
 /* The first directories are those of the disk's probes: one before all, one before the first schedule. */
-static void signals_leave_no_swap_files(void **state)
+TEST(signals_leave_no_swap_files)
 {
     static const char command[] = STEP REHEARSE ON_NVME "--device paced --steps 1000 --json";
 
@@ -306,19 +300,4 @@ static void signals_leave_no_swap_files(void **state)
     ends_by(*state, command, 1, (const int[2]){SIGINT, 0}, 130);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(simulated_steps_have_a_row_per_schedule),
-        cmocka_unit_test(paced_steps_run_and_leave_nothing),
-        cmocka_unit_test(paced_steps_take_a_load),
-        cmocka_unit_test(cpu_steps_run_on_this_machine),
-        cmocka_unit_test(ops_add_up_to_the_lanes),
-        cmocka_unit_test(what_computes_nothing_has_no_ops),
-        cmocka_unit_test(budgets_take_turns),
-        cmocka_unit_test(budgets_are_sizes),
-        cmocka_unit_test(signals_leave_no_swap_files),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,17 +1,11 @@
 /* tests/cli/test_bench_update.c - strata bench update at tiny sizes: its bound, its bytes, and that nothing is left on the disk.
  */
 #include "tests/cli/bench_rows.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* The bound is the largest of the roofs, each of which has a row of its own; bound_by names it. */
 static void check_update(const struct rows *r, const char *variant, uint32_t roofs)
@@ -37,7 +31,7 @@ static void check_update(const struct rows *r, const char *variant, uint32_t roo
     assert_true(number(r, 0, "params") >= 1200000);
 }
 
-static void update_in_memory_moves_nothing_on_disk(void **state)
+TEST(update_in_memory_moves_nothing_on_disk)
 {
     struct rows r;
 
@@ -59,7 +53,7 @@ static void check_traffic(const struct rows *r)
     assert_true(number(r, 0, "bytes") == read + written);
 }
 
-static void update_on_disk_leaves_nothing_there(void **state)
+TEST(update_on_disk_leaves_nothing_there)
 {
     const struct workplace *w = *state;
     struct rows r;
@@ -72,7 +66,7 @@ static void update_on_disk_leaves_nothing_there(void **state)
 }
 
 /* 16 and 12 bytes per parameter each way, of a whole number of blocks. */
-static void update_moves_state_as_others_do(void **state)
+TEST(update_moves_state_as_others_do)
 {
     static const struct {
         const char *name;
@@ -98,7 +92,7 @@ static void update_moves_state_as_others_do(void **state)
     fails(*state, "bench optim --like mlp-offload", "does not take --like");
 }
 
-static void update_takes_a_method(void **state)
+TEST(update_takes_a_method)
 {
     struct rows r;
 
@@ -108,7 +102,7 @@ static void update_takes_a_method(void **state)
     free_rows(&r);
 }
 
-static void a_failing_disk_is_an_error(void **state)
+TEST(a_failing_disk_is_an_error)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -123,21 +117,9 @@ static void a_failing_disk_is_an_error(void **state)
     program_free(&p);
 }
 
-static void signals_leave_no_swap_files(void **state)
+TEST(signals_leave_no_swap_files)
 {
     all_signals(*state, "bench update --params 4M --repeats 1000 --nvme {w}/nvme", 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(update_in_memory_moves_nothing_on_disk),
-        cmocka_unit_test(update_on_disk_leaves_nothing_there),
-        cmocka_unit_test(update_moves_state_as_others_do),
-        cmocka_unit_test(update_takes_a_method),
-        cmocka_unit_test(a_failing_disk_is_an_error),
-        cmocka_unit_test(signals_leave_no_swap_files),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -2,18 +2,12 @@
  * that goes on, and one of several ranks. */
 #include "core/json/json.h"
 #include "tests/cli/ranks.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN                                                                                                                      \
     "train --model nano --data {w}/good.bin --eval-data {w}/good.heldout.bin --seq-len 32 --threads 1 --machine "                \
@@ -42,7 +36,7 @@ static void clear(const struct workplace *w)
 }
 
 /* With a rate of 0 no loss is lower than the first. */
-static void a_run_that_learns_nothing_ends(void **state)
+TEST(a_run_that_learns_nothing_ends)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -66,7 +60,7 @@ static void a_run_that_learns_nothing_ends(void **state)
 }
 
 /* The evaluations before it count. */
-static void one_that_goes_on_ends_there_too(void **state)
+TEST(one_that_goes_on_ends_there_too)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -85,7 +79,7 @@ static void one_that_goes_on_ends_there_too(void **state)
 }
 
 /* Losses of other data are compared, and that is said. */
-static void other_evaluations_are_told(void **state)
+TEST(other_evaluations_are_told)
 {
 #define OVER                                                                                                                     \
     "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --save {w}/saved --quiet "
@@ -105,7 +99,7 @@ static void other_evaluations_are_told(void **state)
 }
 
 /* What is learnt at first is forgotten at a rate that is far too high. */
-static void the_best_outlive_what_comes_after(void **state)
+TEST(the_best_outlive_what_comes_after)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -120,7 +114,7 @@ static void the_best_outlive_what_comes_after(void **state)
     clear(w);
 }
 
-static void all_ranks_end(void **state)
+TEST(all_ranks_end)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -140,7 +134,7 @@ static double number(const st_json *object, const char *key)
     return st_json_number(n);
 }
 
-static void lines_have_the_mean(void **state)
+TEST(lines_have_the_mean)
 {
     const struct workplace *w = *state;
     double losses[25], sum;
@@ -173,7 +167,7 @@ static void lines_have_the_mean(void **state)
     clear(w);
 }
 
-static void what_is_needed_is_said(void **state)
+TEST(what_is_needed_is_said)
 {
     static const struct {
         const char *line, *wanted;
@@ -199,17 +193,4 @@ static void what_is_needed_is_said(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_that_learns_nothing_ends),
-        cmocka_unit_test(one_that_goes_on_ends_there_too),
-        cmocka_unit_test(the_best_outlive_what_comes_after),
-        cmocka_unit_test(other_evaluations_are_told),
-        cmocka_unit_test(all_ranks_end),
-        cmocka_unit_test(lines_have_the_mean),
-        cmocka_unit_test(what_is_needed_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -2,19 +2,13 @@
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
 #include "core/base/log.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* A step of 1000 ms with so much in forward and backward and the rest in `other`. */
 static struct cli_step step_of(double forward, double backward)
@@ -53,9 +47,8 @@ static void assert_bound(const struct cli_step *step, double memory_fraction, co
 }
 
 /* A lower bound that a step beats is none; a few per cent are the scatter of rates. */
-static void a_bound_that_is_beaten_does_not_hold(void **state)
+TEST(a_bound_that_is_beaten_does_not_hold)
 {
-    (void)state;
     assert_true(cli_bound_holds(1.5, 1) && cli_bound_holds(1, 1) && cli_bound_holds(0.96, 1));
     assert_false(cli_bound_holds(0.94, 1));
     assert_false(cli_bound_holds(0.36, 1));
@@ -63,14 +56,13 @@ static void a_bound_that_is_beaten_does_not_hold(void **state)
 }
 
 /* Each figure of a step comes from its own member of the result, and none is left out. */
-static void a_step_has_every_figure(void **state)
+TEST(a_step_has_every_figure)
 {
     struct strata_plan_info plan = STRATA_PLAN_INFO_INIT;
     struct strata_step r = STRATA_STEP_INIT;
     double want[CLI_COLUMN_COUNT];
     struct cli_step got;
 
-    (void)state;
     plan.device_flops = 100;
     plan.token_flops = 5;
     plan.hardware_bound_seconds = 7;
@@ -119,12 +111,11 @@ static void a_step_has_every_figure(void **state)
             fail_msg("column %u is %g, not %g", i, got.value[i], want[i]);
 }
 
-static void nothing_ran(void **state)
+TEST(nothing_ran)
 {
     struct cli_medians *m = NULL;
     struct cli_bound_by bound;
 
-    (void)state;
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     cli_bound_by(&bound, m, NAN);
     assert_null(bound.resource);
@@ -134,11 +125,10 @@ static void nothing_ran(void **state)
 }
 
 /* Medians and sums of steps that took 100, 1, 2, 3, ... seconds: the first counts only while it is alone. */
-static void the_first_step_warms_up(void **state)
+TEST(the_first_step_warms_up)
 {
     struct cli_medians *m = NULL;
 
-    (void)state;
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 0; i < 6; i++) {
         static const double medians[] = {100, 1, 1.5, 2, 2.5, 3};
@@ -156,11 +146,10 @@ static void the_first_step_warms_up(void **state)
 }
 
 /* Beyond CLI_SAMPLES_MAX steps every second sample goes, then every fourth: those that stay are spread over the whole run. */
-static void long_runs_are_thinned_out_evenly(void **state)
+TEST(long_runs_are_thinned_out_evenly)
 {
     struct cli_medians *m = NULL;
 
-    (void)state;
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (uint32_t i = 0; i <= 8 * CLI_SAMPLES_MAX; i++) { /* the first counts only while it is alone */
         struct cli_step step = step_of(300, 600);
@@ -179,11 +168,10 @@ static void long_runs_are_thinned_out_evenly(void **state)
     free(m);
 }
 
-static void the_largest_is_named(void **state)
+TEST(the_largest_is_named)
 {
     struct cli_step step = step_of(300, 600);
 
-    (void)state;
     assert_bound(&step, 0, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
     step = step_of(100, 200);
     stall(&step, ST_LANE_READ_STATE, 620);
@@ -200,11 +188,10 @@ static void the_largest_is_named(void **state)
 }
 
 /* What is neither forward, backward nor a stall is shared out as update and copies were busy. */
-static void other_time_has_a_name(void **state)
+TEST(other_time_has_a_name)
 {
     struct cli_step step = step_of(100, 100);
 
-    (void)state;
     step.value[CLI_BUSY_MS + ST_LANE_UPDATE] = 600;
     step.value[CLI_BUSY_MS + ST_LANE_UPLOAD] = 200;
     assert_bound(&step, 0, "update", 0.6,
@@ -212,7 +199,7 @@ static void other_time_has_a_name(void **state)
 }
 
 /* By the four lanes that may run in it, and by no others. */
-static void other_time_is_shared_out_by_four_lanes(void **state)
+TEST(other_time_is_shared_out_by_four_lanes)
 {
     static const struct {
         enum st_lane lane;
@@ -220,7 +207,6 @@ static void other_time_is_shared_out_by_four_lanes(void **state)
     } own[] = {{ST_LANE_UPDATE, 100}, {ST_LANE_UPDATE_DEVICE, 300}, {ST_LANE_UPLOAD, 200}, {ST_LANE_DOWNLOAD, 400}};
     struct cli_step step = step_of(100, 150);
 
-    (void)state;
     for (int lane = 0; lane < ST_LANE_COUNT; lane++)
         step.value[CLI_BUSY_MS + lane] = 7000 + lane; /* others run beside the step */
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
@@ -235,9 +221,8 @@ static void other_time_is_shared_out_by_four_lanes(void **state)
                  "upload: 60 % of the step went into upload; then compute: 25 % of the step went into forward and backward");
 }
 
-static void every_lane_has_a_resource(void **state)
+TEST(every_lane_has_a_resource)
 {
-    (void)state;
     for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
         struct cli_step step = step_of(0, 100);
         struct cli_medians *m = NULL;
@@ -255,11 +240,10 @@ static void every_lane_has_a_resource(void **state)
     assert_string_equal(cli_resource_of_lane(ST_LANE_WRITE), "nvme write");
 }
 
-static void memory_lies_inside_the_others_time(void **state)
+TEST(memory_lies_inside_the_others_time)
 {
     const struct cli_step step = step_of(300, 600);
 
-    (void)state;
     assert_bound(&step, 0.44, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
     assert_bound(&step, 0.46, "memory pressure", 0.46, "memory pressure: 46 % of the time waiting for memory");
 }
@@ -310,11 +294,10 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
 
 /* The first step has no update to make, and the second reads what no update has written yet: they move other bytes than the
  * ones after them, and each is held against its own plan. */
-static void bytes_are_held_against_the_steps_own_plan(void **state)
+TEST(bytes_are_held_against_the_steps_own_plan)
 {
     struct strata_plan_info plan = {0};
 
-    (void)state;
     plan.first[0].upload = 1024;
     plan.first[1].upload = 2048;
     plan.step.upload = 3072;
@@ -344,14 +327,13 @@ static void bytes_are_held_against_the_steps_own_plan(void **state)
     }
 }
 
-static void what_is_left_is_a_time_of_day(void **state)
+TEST(what_is_left_is_a_time_of_day)
 {
     static const struct {
         uint64_t seconds;
         const char *text;
     } rows[] = {{59, "ETA 0:59"}, {61, "ETA 1:01"}, {3599, "ETA 59:59"}, {3723, "ETA 1:02:03"}, {360059, "ETA 100:00:59"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_step step = step_of(300, 600);
         char *text = NULL;
@@ -383,12 +365,11 @@ static void line_of(char line[CLI_PROGRESS_LINE_MAX], const struct cli_step *ste
 }
 
 /* A terminal of 80 columns gets as many whole pieces as leave its last column free. */
-static void lines_are_cut_to_the_terminal(void **state)
+TEST(lines_are_cut_to_the_terminal)
 {
     char whole[CLI_PROGRESS_LINE_MAX], cut[CLI_PROGRESS_LINE_MAX];
     uint32_t full = 0;
 
-    (void)state;
     for (double losses = 1; losses < 1e30; losses *= 10) { /* a character more each time */
         struct cli_step step = step_of(300, 600);
         const char *next;
@@ -409,14 +390,13 @@ static void lines_are_cut_to_the_terminal(void **state)
 }
 
 /* In a pipe long work says from time to time how far it is; here each time it is told of. */
-static void long_work_says_how_far_it_is(void **state)
+TEST(long_work_says_how_far_it_is)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct cli_progress p = {.file = file}, quiet = {.file = file, .quiet = true};
 
-    (void)state;
     assert_non_null(file);
     for (int turn = 0; turn < 2; turn++) {
         struct cli_progress *watched = turn == 0 ? &p : &quiet;
@@ -438,13 +418,12 @@ static void long_work_says_how_far_it_is(void **state)
 }
 
 /* On a terminal a message ends the line that is rewritten, as long as there is one: after the end nobody touches it. */
-static void messages_end_the_line_until_the_end(void **state)
+TEST(messages_end_the_line_until_the_end)
 {
     const int fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     FILE *file = fdopen(fd, "r+");
     struct cli_progress p;
 
-    (void)state;
     assert_non_null(file);
     assert_int_equal(setenv("TERM", "xterm", 1), 0);
     cli_progress_init(&p, file, false, 4, 0);
@@ -459,11 +438,10 @@ static void messages_end_the_line_until_the_end(void **state)
     assert_int_equal(fclose(file), 0);
 }
 
-static void pressure_is_named_when_it_is_the_cause(void **state)
+TEST(pressure_is_named_when_it_is_the_cause)
 {
     char *text;
 
-    (void)state;
     summary_of(&text, &after);
     assert_holds(text, " | MEMORY PRESSURE | ");
     assert_holds(text, " | 600 ms waiting for memory | 1234 major faults | 300 MiB in swap | ");
@@ -479,12 +457,11 @@ static void pressure_is_named_when_it_is_the_cause(void **state)
     free(text);
 }
 
-static void without_pressure_there_are_only_totals(void **state)
+TEST(without_pressure_there_are_only_totals)
 {
     struct st_pressure_sample unknown;
     char *text;
 
-    (void)state;
     summary_of(&text, &slightly);
     assert_null(strstr(text, "MEMORY PRESSURE"));
     assert_holds(text, "\n  pressure      none: 3 major faults, 2 ms waiting for memory\n");
@@ -494,29 +471,4 @@ static void without_pressure_there_are_only_totals(void **state)
     assert_holds(text, "\n  pressure      unknown: the system does not report it\n");
     assert_holds(text, "\"pressure\":{\"major_faults\":null,\"swap_bytes\":null,\"psi_some_ms\":null,\"psi_full_ms\":null}");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_has_every_figure),
-        cmocka_unit_test(nothing_ran),
-        cmocka_unit_test(a_bound_that_is_beaten_does_not_hold),
-        cmocka_unit_test(the_first_step_warms_up),
-        cmocka_unit_test(long_runs_are_thinned_out_evenly),
-        cmocka_unit_test(the_largest_is_named),
-        cmocka_unit_test(other_time_has_a_name),
-        cmocka_unit_test(other_time_is_shared_out_by_four_lanes),
-        cmocka_unit_test(every_lane_has_a_resource),
-        cmocka_unit_test(memory_lies_inside_the_others_time),
-        cmocka_unit_test(bytes_are_held_against_the_steps_own_plan),
-        cmocka_unit_test(what_is_left_is_a_time_of_day),
-        cmocka_unit_test(lines_are_cut_to_the_terminal),
-        cmocka_unit_test(long_work_says_how_far_it_is),
-        cmocka_unit_test(messages_end_the_line_until_the_end),
-        cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
-        cmocka_unit_test(without_pressure_there_are_only_totals),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/terminal.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <assert.h>
@@ -15,13 +16,6 @@
 #include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FP32 " --set bf16.enabled=false --threads 2"
 #define ON_NVME                                                                                                                  \
@@ -125,7 +119,7 @@ static void check_continuation(const struct workplace *w, const char *model, con
     program_free(&p);
 }
 
-static void prompts_are_continued_as_by_transformers(void **state)
+TEST(prompts_are_continued_as_by_transformers)
 {
     for (size_t i = 0; i < MODEL_COUNT; i++) {
         st_json *golden = golden_of(models[i]);
@@ -137,7 +131,7 @@ static void prompts_are_continued_as_by_transformers(void **state)
 }
 
 /* A tokenizer may come from elsewhere, and ids ask for none. */
-static void a_tokenizer_can_be_named(void **state)
+TEST(a_tokenizer_can_be_named)
 {
     const struct workplace *w = *state;
     struct program named, ids;
@@ -213,7 +207,7 @@ static void check_conversation(const struct workplace *w, const char *model, con
 }
 
 /* Turn by turn with what the cache has, and, by a template whose beginning changes, without. */
-static void conversations_are_those_of_transformers(void **state)
+TEST(conversations_are_those_of_transformers)
 {
     for (size_t i = 0; i < MODEL_COUNT; i++) {
         char options[128], dir[64];
@@ -228,7 +222,7 @@ static void conversations_are_those_of_transformers(void **state)
 
 /* Answers of one token, which are the same token in the next prompt: all is known but that one, which the model has yet to see.
  */
-static void the_last_token_is_not_known(void **state)
+TEST(the_last_token_is_not_known)
 {
     char *rest = NULL;
     uint32_t before = 0, turns = 0, all = 0;
@@ -262,7 +256,7 @@ static uint32_t lines_of(const char *text)
     return count;
 }
 
-static void an_empty_line_or_the_end_ends_it(void **state)
+TEST(an_empty_line_or_the_end_ends_it)
 {
     static const struct {
         const char *input, *options;
@@ -290,7 +284,7 @@ static void an_empty_line_or_the_end_ends_it(void **state)
     }
 }
 
-static void figures_go_to_standard_error(void **state)
+TEST(figures_go_to_standard_error)
 {
     const struct workplace *w = *state;
     struct program loud, quiet;
@@ -310,7 +304,7 @@ static void figures_go_to_standard_error(void **state)
     program_free(&quiet);
 }
 
-static void a_full_context_ends_it(void **state)
+TEST(a_full_context_ends_it)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -338,7 +332,7 @@ static void link_to(const struct workplace *w, const char *into, const char *nam
 }
 
 /* generation_config.json names no end: the tokenizer's counts, or the one that the template puts after an answer. */
-static void answers_end_without_a_generation_config(void **state)
+TEST(answers_end_without_a_generation_config)
 {
     static const char none[] = "{\"eos_token_id\":null}", no_eos[] = "{\"eos_token\":null}";
     const struct workplace *w = *state;
@@ -394,7 +388,7 @@ static void check_stop(const struct workplace *w, const char *reason)
     program_free(&p);
 }
 
-static void the_tokenizers_end_ends_answers(void **state)
+TEST(the_tokenizers_end_ends_answers)
 {
     static const char eos[] = "{\"eos_token\":\"<|im_end|>\"}";
     const struct workplace *w = *state;
@@ -475,7 +469,7 @@ static void talk_end(const struct workplace *w, struct talk *t, int code)
     assert_int_equal(workplace_entries(w, "nvme"), 0);
 }
 
-static void ctrl_c_ends_the_answer_and_not_the_conversation(void **state)
+TEST(ctrl_c_ends_the_answer_and_not_the_conversation)
 {
     const struct workplace *w = *state;
     struct talk t;
@@ -497,7 +491,7 @@ static void ctrl_c_ends_the_answer_and_not_the_conversation(void **state)
     workplace_remove(w, "m");
 }
 
-static void the_second_ctrl_c_ends_the_program(void **state)
+TEST(the_second_ctrl_c_ends_the_program)
 {
     const struct workplace *w = *state;
     struct talk t;
@@ -520,7 +514,7 @@ static void the_second_ctrl_c_ends_the_program(void **state)
     workplace_remove(w, "m");
 }
 
-static void other_signals_and_pipes_end_it(void **state)
+TEST(other_signals_and_pipes_end_it)
 {
     static const struct {
         bool on_terminal;
@@ -545,7 +539,7 @@ static void other_signals_and_pipes_end_it(void **state)
 }
 
 /* What a model makes is shown on a terminal, never obeyed. */
-static void terminals_obey_no_model(void **state)
+TEST(terminals_obey_no_model)
 {
     const struct workplace *w = *state;
     st_json *golden = golden_of("qwen");
@@ -562,23 +556,4 @@ static void terminals_obey_no_model(void **state)
     st_json_free(golden);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_are_continued_as_by_transformers),
-        cmocka_unit_test(a_tokenizer_can_be_named),
-        cmocka_unit_test(conversations_are_those_of_transformers),
-        cmocka_unit_test(the_last_token_is_not_known),
-        cmocka_unit_test(an_empty_line_or_the_end_ends_it),
-        cmocka_unit_test(figures_go_to_standard_error),
-        cmocka_unit_test(a_full_context_ends_it),
-        cmocka_unit_test(answers_end_without_a_generation_config),
-        cmocka_unit_test(the_tokenizers_end_ends_answers),
-        cmocka_unit_test(ctrl_c_ends_the_answer_and_not_the_conversation),
-        cmocka_unit_test(the_second_ctrl_c_ends_the_program),
-        cmocka_unit_test(other_signals_and_pipes_end_it),
-        cmocka_unit_test(terminals_obey_no_model),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

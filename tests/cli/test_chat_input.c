@@ -2,6 +2,7 @@
  * refuse or make nothing; names that are too long; and what an answer takes from the turns before. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include "core/json/json.h"
 
@@ -10,13 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CHAT        "generate --model tests/golden/chat/qwen --chat --max-tokens 2 --quiet --threads 1 "
 #define MESSAGE_MAX (1u << 20)
@@ -41,7 +35,7 @@ static void must_be(const struct program *p, int code, const char *wanted)
         fail_msg("exit code %d, not %d with \"%s\":\n%s", p->code, code, wanted, p->err);
 }
 
-static void messages_are_text_of_some_length(void **state)
+TEST(messages_are_text_of_some_length)
 {
     const struct workplace *w = *state;
     char *message = malloc(MESSAGE_MAX + 2);
@@ -64,7 +58,7 @@ static void messages_are_text_of_some_length(void **state)
 }
 
 /* A line ends with \n, \r\n or the input; an empty one ends the conversation, before messages that follow. */
-static void lines_end_in_either_way(void **state)
+TEST(lines_end_in_either_way)
 {
     static const char *const same[] = {"hi\n", "hi\r\n", "hi", "hi\n\nmore\n", "hi\r\n\r\nmore\n"};
     const struct workplace *w = *state;
@@ -83,7 +77,7 @@ static void lines_end_in_either_way(void **state)
     program_free(&first);
 }
 
-static void templates_refuse_or_make_nothing(void **state)
+TEST(templates_refuse_or_make_nothing)
 {
     static const char refuses[] = "{% if messages|length > 1 %}{{ raise_exception('one message alone') }}{% endif %}"
                                   "{% for m in messages %}{{ m.content }}{% endfor %}";
@@ -104,7 +98,7 @@ static void templates_refuse_or_make_nothing(void **state)
 }
 
 /* Names longer than there is room for, each under the option that gave it. */
-static void names_may_be_too_long(void **state)
+TEST(names_may_be_too_long)
 {
     static const struct {
         const char *command; /* ends in the option */
@@ -136,7 +130,7 @@ static void names_may_be_too_long(void **state)
 }
 
 /* By so large a penalty no token comes twice in whichever turn it has come, though the cache has the turns before. */
-static void a_penalty_goes_on_through_the_turns(void **state)
+TEST(a_penalty_goes_on_through_the_turns)
 {
     bool seen[4096] = {false};
     uint32_t turns = 0;
@@ -167,13 +161,4 @@ static void a_penalty_goes_on_through_the_turns(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_text_of_some_length),    cmocka_unit_test(lines_end_in_either_way),
-        cmocka_unit_test(templates_refuse_or_make_nothing),    cmocka_unit_test(names_may_be_too_long),
-        cmocka_unit_test(a_penalty_goes_on_through_the_turns),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

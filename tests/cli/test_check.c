@@ -2,17 +2,11 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define GOOD                                                                                                                     \
     "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"weight_decay\": 0.1}}, \"scheduler\": {\"type\": "   \
@@ -54,7 +48,7 @@ struct value_row {
     const char *path, *value, *origin, *verdict;
 };
 
-static void every_value_has_its_origin_and_verdict(void **state)
+TEST(every_value_has_its_origin_and_verdict)
 {
     static const struct value_row rows[] = {
         {"optimizer.params.lr", "0.0001", "command line", "honoured"},
@@ -79,7 +73,6 @@ static void every_value_has_its_origin_and_verdict(void **state)
     struct program p;
     st_json *root;
 
-    (void)state;
     check(&p, GOOD,
           "--json --lr 1e-4 --micro-batch 4 --grad-accum 2 --warmup-steps 10 --steps 500 --nvme /a /b --set strata.cache=0 "
           "--device-memory 1GiB --threads 3 --local_rank=0");
@@ -101,12 +94,11 @@ static void every_value_has_its_origin_and_verdict(void **state)
     program_free(&p);
 }
 
-static void auto_is_an_origin(void **state)
+TEST(auto_is_an_origin)
 {
     struct program p;
     st_json *root;
 
-    (void)state;
     check(&p, GOOD, "--json --nvme /a");
     root = parse(&p);
     assert_string_equal(st_json_string(st_json_get(value_of(root, "optimizer.params.lr"), "origin")), "auto");
@@ -116,11 +108,10 @@ static void auto_is_an_origin(void **state)
     program_free(&p);
 }
 
-static void text_has_a_line_for_each(void **state)
+TEST(text_has_a_line_for_each)
 {
     struct program p;
 
-    (void)state;
     check(&p, GOOD, "--nvme /a --set gradient_clipping=0.5");
     assert_int_equal(p.code, 0);
     assert_non_null(strstr(p.out, "\ngradient_clipping "));
@@ -129,7 +120,7 @@ static void text_has_a_line_for_each(void **state)
     program_free(&p);
 }
 
-static void all_problems_are_told_at_once(void **state)
+TEST(all_problems_are_told_at_once)
 {
     static const char *const problems[] = {"bf16.enabled: fp16.enabled is true too", "strata.update: in_backward",
                                            "stepps: unknown", "optimizer.params.lr: must be a number",
@@ -138,7 +129,6 @@ static void all_problems_are_told_at_once(void **state)
     st_json *root;
     size_t listed = 0;
 
-    (void)state;
     check(&p, BAD, "--json --set train_batch_size=7 --micro-batch 2");
     assert_int_equal(p.code, 2);
     root = parse(&p);
@@ -156,11 +146,10 @@ static void all_problems_are_told_at_once(void **state)
 }
 
 /* A sentence that begins with the file's name is not given it again. */
-static void problems_name_the_file_once(void **state)
+TEST(problems_name_the_file_once)
 {
     static const char *const texts[] = {BAD, "{\"a\": }"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         size_t problems = 0, names = 0;
         struct program p;
@@ -178,7 +167,7 @@ static void problems_name_the_file_once(void **state)
 }
 
 /* Keys without effect stand by what that means, what nobody gave is left out, and the last line is the verdict. */
-static void keys_are_grouped_and_judged(void **state)
+TEST(keys_are_grouped_and_judged)
 {
     static const char text[] = "{\"fp16\": {\"enabled\": false, \"loss_scale\": 128}, \"bf16\": {\"enabled\": true}, "
                                "\"zero_optimization\": {\"overlap_comm\": true}, \"wandb\": {\"enabled\": true}, "
@@ -198,7 +187,6 @@ static void keys_are_grouped_and_judged(void **state)
     struct program p;
     const char *at;
 
-    (void)state;
     check(&p, text, "");
     assert_int_equal(p.code, 0);
     at = p.out;
@@ -213,13 +201,12 @@ static void keys_are_grouped_and_judged(void **state)
     program_free(&p);
 }
 
-static void what_is_refused_is_the_verdict(void **state)
+TEST(what_is_refused_is_the_verdict)
 {
     struct program p;
     st_json *root;
     const st_json *verdict;
 
-    (void)state;
     check(&p, "{\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}, \"stepps\": 1}", "");
     assert_int_equal(p.code, 2);
     assert_non_null(strstr(p.out, "\nrejected:\n"));
@@ -240,11 +227,10 @@ static void what_is_refused_is_the_verdict(void **state)
 }
 
 /* The file may be named as in a run, too. */
-static void config_is_named_as_in_a_run(void **state)
+TEST(config_is_named_as_in_a_run)
 {
     static const char *const names[] = {"--config", "--deepspeed", "--deepspeed_config"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *words[] = {"check", names[i], "configs/zero2_cpu.json", NULL, NULL};
         struct program p;
@@ -261,14 +247,13 @@ static void config_is_named_as_in_a_run(void **state)
 }
 
 /* Under a launcher its ranks are counted, and rank 0 speaks. */
-static void ranks_of_a_launcher_are_counted(void **state)
+TEST(ranks_of_a_launcher_are_counted)
 {
     static const char two[] =
         "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2}";
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
     struct program p;
 
-    (void)state;
     check(&p, two, "");
     assert_int_equal(p.code, 2);
     assert_non_null(strstr(p.err, "(one rank)"));
@@ -292,12 +277,11 @@ static void ranks_of_a_launcher_are_counted(void **state)
 }
 
 /* Without a file its variables are the configuration. */
-static void a_launchers_variables_are_a_configuration(void **state)
+TEST(a_launchers_variables_are_a_configuration)
 {
     static const char *const words[WORDS_MAX] = {"check"};
     struct program p;
 
-    (void)state;
     program_run(&p, words, NULL);
     assert_int_equal(p.code, 2);
     assert_non_null(strstr(p.err, "CONFIG.json, the configuration to check"));
@@ -315,20 +299,4 @@ static void a_launchers_variables_are_a_configuration(void **state)
     unsetenv("FSDP_SHARDING_STRATEGY");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_has_its_origin_and_verdict),
-        cmocka_unit_test(auto_is_an_origin),
-        cmocka_unit_test(text_has_a_line_for_each),
-        cmocka_unit_test(all_problems_are_told_at_once),
-        cmocka_unit_test(problems_name_the_file_once),
-        cmocka_unit_test(config_is_named_as_in_a_run),
-        cmocka_unit_test(keys_are_grouped_and_judged),
-        cmocka_unit_test(what_is_refused_is_the_verdict),
-        cmocka_unit_test(ranks_of_a_launcher_are_counted),
-        cmocka_unit_test(a_launchers_variables_are_a_configuration),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

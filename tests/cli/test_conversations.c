@@ -4,19 +4,13 @@
 #include "tests/cli/program.h"
 #include "tests/cli/terminal.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { ROWS = 40 };
 
@@ -75,7 +69,7 @@ static double number_of(const struct workplace *w, const char *command, const ch
 #define TOKENS "tokens {w}/talks.jsonl --tokenizer {w}/characters --template chatml --json --out {w}/"
 #define EVAL   "eval --model nano --seq-len 128 --config {w}/fp32.json --json --data {w}/"
 
-static void packed_losses_are_those_of_rows(void **state)
+TEST(packed_losses_are_those_of_rows)
 {
     static const char fp32[] = "{\"train_micro_batch_size_per_gpu\": 1}";
     const struct workplace *w = *state;
@@ -94,7 +88,7 @@ static void packed_losses_are_those_of_rows(void **state)
     assert_int_equal(number_of(w, EVAL "packed.bin", "tokens"), number_of(w, TOKENS "again.bin", "trained"));
 }
 
-static void answers_are_learnt(void **state)
+TEST(answers_are_learnt)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -111,7 +105,7 @@ static void answers_are_learnt(void **state)
 }
 
 /* What train makes of rows itself is what strata tokens makes of them for sequences of this length. */
-static void rows_train_as_their_token_file_does(void **state)
+TEST(rows_train_as_their_token_file_does)
 {
     static const char *const data[] = {"{w}/talks.jsonl --tokenizer {w}/characters --template chatml --eval-data {w}/talks.jsonl",
                                        "{w}/short.bin --eval-data {w}/short.bin"};
@@ -137,7 +131,7 @@ static void rows_train_as_their_token_file_does(void **state)
 
 /* One line of many that was cut off, and a column that nobody reads: told by train and eval, which end with it where --strict
  * says so. The files are named by a pattern. */
-static void a_row_that_cannot_be_read_is_told(void **state)
+TEST(a_row_that_cannot_be_read_is_told)
 {
     static const char *const commands[] = {
         "train --set optimizer.type=AdamW --max-steps 1 --machine {w}/machine.json",
@@ -174,7 +168,7 @@ static void a_row_that_cannot_be_read_is_told(void **state)
 
 /* A template that writes the date gives a run that goes on, tomorrow or in a year, the tokens that it began with, and train says
  * what is not learnt of them. */
-static void a_run_that_goes_on_keeps_its_date(void **state)
+TEST(a_run_that_goes_on_keeps_its_date)
 {
 #define DATED                                                                                                                    \
     "train --model nano --seq-len 128 --config {w}/fp32.json --set optimizer.type=AdamW --max-steps 3 --machine "                \
@@ -215,7 +209,7 @@ static void refused_as_read(const struct workplace *w, const char *command, cons
 }
 
 /* A tokenizer that --overwrite replaces, whole, is not what the command reads; where none is replaced, it may be. */
-static void what_is_read_is_no_tokenizer_that_is_replaced(void **state)
+TEST(what_is_read_is_no_tokenizer_that_is_replaced)
 {
     static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     static const char *const others[] = {
@@ -247,7 +241,7 @@ static void what_is_read_is_no_tokenizer_that_is_replaced(void **state)
 
 /* What `make demo-chat` trains on: whole within nano's 256 tokens, with an end to every answer, in lines that its script can take
  * apart. */
-static void the_shipped_dialogues_fit_nano(void **state)
+TEST(the_shipped_dialogues_fit_nano)
 {
     static const char tokens[] = "tokens docs/examples/chat/dialogues.jsonl --tokenizer docs/examples/chat --seq-len 256 --json "
                                  "--overwrite --out {w}/dialogues.bin";
@@ -267,7 +261,7 @@ static void the_shipped_dialogues_fit_nano(void **state)
 }
 
 /* What is trained stands out on a terminal, and nowhere else. */
-static void what_is_trained_is_green(void **state)
+TEST(what_is_trained_is_green)
 {
     static const char command[] =
         "tokens {w}/talks.jsonl --tokenizer {w}/characters --template chatml --show 1 --out {w}/shown.bin "
@@ -289,18 +283,4 @@ static void what_is_trained_is_green(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_losses_are_those_of_rows),
-        cmocka_unit_test(answers_are_learnt),
-        cmocka_unit_test(rows_train_as_their_token_file_does),
-        cmocka_unit_test(a_row_that_cannot_be_read_is_told),
-        cmocka_unit_test(a_run_that_goes_on_keeps_its_date),
-        cmocka_unit_test(the_shipped_dialogues_fit_nano),
-        cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
-        cmocka_unit_test(what_is_trained_is_green),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -6,6 +6,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/sample.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include "offload/checkpoint/verify.h"
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN  "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --quiet "
 #define FREEZE "--set 'strata.freeze=[\"*mlp*\"]' "
@@ -188,7 +182,7 @@ static void damage_tile(const struct workplace *w, const struct st_checkpoint *c
 
 /* One flip in each tile of each plane of set and base; the first of each plane, and the first that another comes before, by a run
  * that resumes, too. */
-static void every_tile_is_checked(void **state)
+TEST(every_tile_is_checked)
 {
     bool seen[ST_SPACE_COUNT][ST_PLANE_COUNT][2] = {{{false}}};
     struct st_checkpoint *ck = NULL;
@@ -222,7 +216,7 @@ static void assert_does_not_open(const char *name, uint64_t at)
         fail_msg("%s, byte %llu: opens", name, (unsigned long long)at);
 }
 
-static void every_byte_of_the_small_files_is_checked(void **state)
+TEST(every_byte_of_the_small_files_is_checked)
 {
     for (size_t i = 0; i < 2; i++) {
         char *path = path_in(*state, NEWER, files[i]), *data;
@@ -249,7 +243,7 @@ static void every_byte_of_the_small_files_is_checked(void **state)
     }
 }
 
-static void a_file_that_is_cut_is_found(void **state)
+TEST(a_file_that_is_cut_is_found)
 {
     for (size_t i = 0; i < FILE_COUNT; i++) {
         char *path = path_in(*state, NEWER, files[i]), *data;
@@ -275,7 +269,7 @@ static void a_file_that_is_cut_is_found(void **state)
 }
 
 /* Of another step; base.0 is the same file in both. */
-static void a_file_of_another_one_is_found(void **state)
+TEST(a_file_of_another_one_is_found)
 {
     for (size_t i = 0; i < 3; i++) {
         char *path = path_in(*state, NEWER, files[i]), *other = path_in(*state, OLDER, files[i]);
@@ -297,7 +291,7 @@ static void a_file_of_another_one_is_found(void **state)
 /* --- auto --- */
 
 /* It passes over what does not open, says so, and the run takes its name again. */
-static void auto_goes_on_from_an_older_one(void **state)
+TEST(auto_goes_on_from_an_older_one)
 {
     char *path = path_in(*state, NEWER, files[0]);
     struct program p;
@@ -314,7 +308,7 @@ static void auto_goes_on_from_an_older_one(void **state)
 }
 
 /* The older one was made without metrics: of the file nothing is kept, and it begins anew. */
-static void metrics_of_which_nothing_is_kept_begin_anew(void **state)
+TEST(metrics_of_which_nothing_is_kept_begin_anew)
 {
     char *path = path_in(*state, "{w}/a/step-00000006", files[2]), *metrics;
     struct program p;
@@ -335,14 +329,4 @@ static void metrics_of_which_nothing_is_kept_begin_anew(void **state)
     workplace_remove(*state, "m.jsonl");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tile_is_checked),          cmocka_unit_test(every_byte_of_the_small_files_is_checked),
-        cmocka_unit_test(a_file_that_is_cut_is_found),    cmocka_unit_test(a_file_of_another_one_is_found),
-        cmocka_unit_test(auto_goes_on_from_an_older_one), cmocka_unit_test(metrics_of_which_nothing_is_kept_begin_anew),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

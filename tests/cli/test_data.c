@@ -1,19 +1,13 @@
 /* tests/cli/test_data.c - token files that change or fail while a run reads them: a sentence, never another number. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define HEADER_BYTES 1024
 
@@ -74,22 +68,14 @@ static void overwrite(int fd)
     }
 }
 
-static void a_file_that_shrinks_ends_the_run(void **state)
+TEST(a_file_that_shrinks_ends_the_run)
 {
     refused_after(*state, cut_off, "is too short");
 }
 
-static void a_file_that_is_overwritten_ends_the_run(void **state)
+TEST(a_file_that_is_overwritten_ends_the_run)
 {
     refused_after(*state, overwrite, "changed while it was read");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_that_shrinks_ends_the_run),
-        cmocka_unit_test(a_file_that_is_overwritten_ends_the_run),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

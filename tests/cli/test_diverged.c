@@ -3,18 +3,12 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define LENGTH_BYTES 8u
 #define BF16_NAN     0x7fc0u
@@ -100,7 +94,7 @@ static void ends(const struct workplace *w, const char *options, const char *sen
     program_free(&p);
 }
 
-static void weights_that_are_not_finite(void **state)
+TEST(weights_that_are_not_finite)
 {
     const struct workplace *w = *state;
 
@@ -117,7 +111,7 @@ static void weights_that_are_not_finite(void **state)
 }
 
 /* Good weights, and steps that are far too long: without a limit on such steps the last one's loss says so, too. */
-static void a_rate_that_is_far_too_high(void **state)
+TEST(a_rate_that_is_far_too_high)
 {
     static const char *const limits[] = {"0", "40"};
     char options[256];
@@ -132,14 +126,14 @@ static void a_rate_that_is_far_too_high(void **state)
 }
 
 /* Good weights, and a loss scale that has no time to come down: the sentence blames the scale. */
-static void a_loss_scale_that_is_still_too_high(void **state)
+TEST(a_loss_scale_that_is_still_too_high)
 {
     ends(*state, "{w}/model" DATA "--max-steps 2 --set fp16.enabled=true --set fp16.initial_scale_power=40",
          "fp16's loss scale begins at 2^40", 2);
 }
 
 /* A position that no sequence reaches: the loss is good, the model is not. */
-static void weights_that_no_step_uses(void **state)
+TEST(weights_that_no_step_uses)
 {
     const struct workplace *w = *state;
 
@@ -148,7 +142,7 @@ static void weights_that_no_step_uses(void **state)
 }
 
 /* A token that the one step does not meet, and the evaluation does. */
-static void an_evaluation_that_is_not_finite(void **state)
+TEST(an_evaluation_that_is_not_finite)
 {
     const struct workplace *w = *state;
 
@@ -160,7 +154,7 @@ static void an_evaluation_that_is_not_finite(void **state)
 }
 
 /* There is no result of strata eval: neither a figure nor a line that a program would read. */
-static void eval_prints_no_loss_that_is_not_finite(void **state)
+TEST(eval_prints_no_loss_that_is_not_finite)
 {
     static const char *const options[] = {"", " --json", " --set bf16.enabled=false"};
     const struct workplace *w = *state;
@@ -181,7 +175,7 @@ static void eval_prints_no_loss_that_is_not_finite(void **state)
 }
 
 /* From 2^40 the scale halves about twenty times before a step counts: more than eight in a row, and no reason to end. */
-static void the_scale_finds_its_way_down(void **state)
+TEST(the_scale_finds_its_way_down)
 {
     static const char options[] = "{w}/model" DATA "--max-steps 40 --set fp16.enabled=true --set fp16.initial_scale_power=40";
     const struct workplace *w = *state;
@@ -222,7 +216,7 @@ static uint32_t check_line(const st_json *line, double *last, bool *applied, uin
 }
 
 /* Its line has no learning rate and a word for it, whether steps were applied before or not; the summary counts it. */
-static void a_skipped_step_says_so(void **state)
+TEST(a_skipped_step_says_so)
 {
     const struct workplace *w = *state;
     uint32_t skipped = 0, late = 0, told = UINT32_MAX;
@@ -255,14 +249,4 @@ static void a_skipped_step_says_so(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_that_are_not_finite),         cmocka_unit_test(a_rate_that_is_far_too_high),
-        cmocka_unit_test(a_loss_scale_that_is_still_too_high), cmocka_unit_test(weights_that_no_step_uses),
-        cmocka_unit_test(an_evaluation_that_is_not_finite),    cmocka_unit_test(eval_prints_no_loss_that_is_not_finite),
-        cmocka_unit_test(the_scale_finds_its_way_down),        cmocka_unit_test(a_skipped_step_says_so),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

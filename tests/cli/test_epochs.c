@@ -3,18 +3,12 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { SEQ = 32, STEPS_MOST = 32 };
 
@@ -69,7 +63,7 @@ static void write_tokens(const struct workplace *w, const char *text, size_t byt
 }
 
 /* The steps are those of set_initial_training_values() of transformers 4.57.6, called with these numbers. */
-static void steps_are_trainers(void **state)
+TEST(steps_are_trainers)
 {
     static const struct {
         uint32_t sequences, micro_batch, grad_accum;
@@ -99,7 +93,7 @@ static void steps_are_trainers(void **state)
 }
 
 /* ... and a schedule has that length, as if --max-steps had given it; then steps go from one epoch into the next. */
-static void schedules_end_with_the_last_step(void **state)
+TEST(schedules_end_with_the_last_step)
 {
     const struct workplace *w = *state;
     char text[5 * SEQ + 1];
@@ -117,7 +111,7 @@ static void schedules_end_with_the_last_step(void **state)
 }
 
 /* Without learning the losses of an epoch's steps, the last of them a smaller one, make up that of all sequences. */
-static void an_epoch_trains_each_sequence_once(void **state)
+TEST(an_epoch_trains_each_sequence_once)
 {
     const struct workplace *w = *state;
     char text[5 * SEQ + 1];
@@ -141,7 +135,7 @@ static void an_epoch_trains_each_sequence_once(void **state)
 }
 
 /* After the last step, and every so many. */
-static void evaluations_come_when_they_are_due(void **state)
+TEST(evaluations_come_when_they_are_due)
 {
     static const struct {
         const char *options;
@@ -167,7 +161,7 @@ static void evaluations_come_when_they_are_due(void **state)
 }
 
 /* Trainer's step would be a smaller one. */
-static void a_step_of_more_than_all_rows_is_told(void **state)
+TEST(a_step_of_more_than_all_rows_is_told)
 {
     static const char said[] = "the data has 5 sequences and a step takes 8: ";
     static const char *const options[] = {"--max-steps 2 --micro-batch 8", "--epochs 1 --micro-batch 8",
@@ -188,7 +182,7 @@ static void a_step_of_more_than_all_rows_is_told(void **state)
     }
 }
 
-static void progress_and_end_say_epochs(void **state)
+TEST(progress_and_end_say_epochs)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -203,7 +197,7 @@ static void progress_and_end_say_epochs(void **state)
 }
 
 /* A run that resumes for fewer epochs than it has behind it would write the longer run's model as its own. */
-static void epochs_that_are_over_already_are_refused(void **state)
+TEST(epochs_that_are_over_already_are_refused)
 {
 #define RESUMED "train --model nano --data {w}/w.bin --seq-len 32 --machine {w}/machine.json --micro-batch 4 --quiet "
     const struct workplace *w = *state;
@@ -225,17 +219,4 @@ static void epochs_that_are_over_already_are_refused(void **state)
 #undef RESUMED
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_trainers),
-        cmocka_unit_test(schedules_end_with_the_last_step),
-        cmocka_unit_test(an_epoch_trains_each_sequence_once),
-        cmocka_unit_test(evaluations_come_when_they_are_due),
-        cmocka_unit_test(a_step_of_more_than_all_rows_is_told),
-        cmocka_unit_test(progress_and_end_say_epochs),
-        cmocka_unit_test(epochs_that_are_over_already_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

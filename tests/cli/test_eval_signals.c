@@ -8,6 +8,7 @@
 #include "tests/common/child.h"
 #include "tests/common/free_port.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <fcntl.h>
@@ -17,13 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MODEL   "tests/golden/families/gpt2_exact"
 #define ADAPTER "tests/golden/adapters/gpt2_exact"
@@ -131,27 +125,24 @@ static uint32_t lines_of(const char *name)
     return count;
 }
 
-static void without_a_signal_there_is_a_line_each(void **state)
+TEST(without_a_signal_there_is_a_line_each)
 {
-    (void)state;
     assert_int_equal(evaluate(0, 0), 0);
     says("out", "a: loss ");
     says("err", "");
     assert_int_equal(lines_of("out"), 3);
 }
 
-static void a_signal_while_the_next_model_is_loaded(void **state)
+TEST(a_signal_while_the_next_model_is_loaded)
 {
-    (void)state;
     assert_int_equal(evaluate(2, 0), 128 + SIGTERM);
     says("out", "a: loss ");
     says("err", "strata: ended by SIGTERM after 0 of 80 windows\n");
     assert_int_equal(lines_of("out"), 1);
 }
 
-static void a_signal_while_it_is_evaluated(void **state)
+TEST(a_signal_while_it_is_evaluated)
 {
-    (void)state;
     assert_int_equal(evaluate(0, 3), 128 + SIGINT);
     says("out", "a: loss ");
     says("err", "strata: ended by Ctrl-C after 0 of 80 windows\n");
@@ -159,12 +150,11 @@ static void a_signal_while_it_is_evaluated(void **state)
 }
 
 /* It has come to one of them alone: all end, where all hear of it. */
-static void a_signal_to_a_rank_while_the_next_model_is_loaded(void **state)
+TEST(a_signal_to_a_rank_while_the_next_model_is_loaded)
 {
     const unsigned port = free_port();
     const pid_t first = start(0, 2, port, 0, 0), second = start(1, 2, port, 2, 0);
 
-    (void)state;
     assert_int_equal(child_wait(second), 128 + SIGTERM);
     assert_int_equal(child_wait(first), 128 + SIGTERM);
     says("out", "a: loss ");
@@ -173,14 +163,4 @@ static void a_signal_to_a_rank_while_the_next_model_is_loaded(void **state)
     says("err1", "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_signal_there_is_a_line_each),
-        cmocka_unit_test(a_signal_while_the_next_model_is_loaded),
-        cmocka_unit_test(a_signal_while_it_is_evaluated),
-        cmocka_unit_test(a_signal_to_a_rank_while_the_next_model_is_loaded),
-    };
-
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

@@ -1,6 +1,7 @@
 /* tests/cli/test_eval_text.c - eval of texts: what it says of a token file made of them, and nothing left of the one it makes. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <sched.h>
@@ -10,13 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MODEL "tests/golden/chat/llama"
 #define EVAL  "eval --model " MODEL " --seq-len 128 --set bf16.enabled=false --data "
@@ -35,7 +29,7 @@ static void assert_same_output(const struct workplace *w, const char *a, const c
 }
 
 /* Two documents, so that an end token is between them. */
-static void texts_are_evaluated_like_their_tokens(void **state)
+TEST(texts_are_evaluated_like_their_tokens)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -47,7 +41,7 @@ static void texts_are_evaluated_like_their_tokens(void **state)
 }
 
 /* Of conversations the answers count, by the template of the model's directory or another. */
-static void conversations_are_evaluated_like_their_tokens(void **state)
+TEST(conversations_are_evaluated_like_their_tokens)
 {
     static const char rows[] =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"},{\"role\":\"assistant\",\"content\":\"A "
@@ -78,7 +72,7 @@ static void conversations_are_evaluated_like_their_tokens(void **state)
 }
 
 /* A model that reads bytes. */
-static void bytes_need_no_tokenizer(void **state)
+TEST(bytes_need_no_tokenizer)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -92,7 +86,7 @@ static void bytes_need_no_tokenizer(void **state)
 }
 
 /* What is trained are tokens, what is evaluated is a text: the options of texts are that one's. */
-static void a_run_evaluates_texts(void **state)
+TEST(a_run_evaluates_texts)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -105,7 +99,7 @@ static void a_run_evaluates_texts(void **state)
 }
 
 /* What is trained is one text without ends, what is evaluated are conversations, a data set by name: several to a sequence. */
-static void a_run_evaluates_conversations_by_name(void **state)
+TEST(a_run_evaluates_conversations_by_name)
 {
     static const char info[] = "{\"held\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
                                "{\"messages\": \"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", "
@@ -159,7 +153,7 @@ static void put_gemma(const struct workplace *w)
 #define FEW  "--seq-len 32 --set bf16.enabled=false"
 #define STEP "--max-steps 1 --machine tests/machines/two-cores.json "
 
-static void a_tokenizer_may_have_more_tokens(void **state)
+TEST(a_tokenizer_may_have_more_tokens)
 {
     static const char surplus[] = "its tokenizer has 680 tokens, and ", bad[] = "{\"text\":\"fine\"}\n"
                                                                                 "{\"text\":\"an <image_soft_token> here\"}\n";
@@ -216,7 +210,7 @@ static void a_tokenizer_may_have_more_tokens(void **state)
 }
 
 /* The text is a pipe to which nobody writes all. */
-static void nothing_is_left_after_a_signal(void **state)
+TEST(nothing_is_left_after_a_signal)
 {
     static const int signals[] = {SIGINT, SIGTERM};
     const struct workplace *w = *state;
@@ -261,18 +255,8 @@ static int setup(void **state)
     return code;
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_evaluated_like_their_tokens),
-        cmocka_unit_test(conversations_are_evaluated_like_their_tokens),
-        cmocka_unit_test(bytes_need_no_tokenizer),
-        cmocka_unit_test(a_run_evaluates_texts),
-        cmocka_unit_test(a_run_evaluates_conversations_by_name),
-        cmocka_unit_test(a_tokenizer_may_have_more_tokens),
-        cmocka_unit_test(nothing_is_left_after_a_signal),
-    };
-
     signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+    return test_run(setup, workplace_teardown);
 }

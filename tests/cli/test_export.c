@@ -2,19 +2,13 @@
  */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define BASE                                                                                                                     \
     "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --overwrite --keep 3 --save {w}/save "            \
@@ -84,13 +78,13 @@ static void exports_alike(const struct workplace *w, const char *options, bool t
     assert_same(w, "out", "exported", tokenizer);
 }
 
-static void a_presets_export_is_its_output(void **state)
+TEST_SETUP(a_presets_export_is_its_output, setup, workplace_teardown)
 {
     exports_alike(*state, "--model nano", false);
     exports_alike(*state, "--model nano-llama --set bf16.enabled=false", false);
 }
 
-static void what_is_frozen_lies_elsewhere(void **state)
+TEST_SETUP(what_is_frozen_lies_elsewhere, setup, workplace_teardown)
 {
     exports_alike(*state, "--model {w}/model --set 'strata.freeze=[\"*wte*\",\"*.bias\"]'", true);
     exports_alike(*state,
@@ -100,13 +94,13 @@ static void what_is_frozen_lies_elsewhere(void **state)
                   true);
 }
 
-static void a_master_beside_the_weights_is_left_out(void **state)
+TEST_SETUP(a_master_beside_the_weights_is_left_out, setup, workplace_teardown)
 {
     exports_alike(*state, "--model {w}/model --set fp16.enabled=true --set fp16.initial_scale_power=4", true);
 }
 
 /* An earlier checkpoint is the model of that step. */
-static void each_step_is_exported(void **state)
+TEST_SETUP(each_step_is_exported, setup, workplace_teardown)
 {
     run(*state, BASE "--model nano --max-steps 4");
     run(*state, BASE "--model nano --max-steps 2 --out {w}/two --save {w}/save-of-two");
@@ -136,7 +130,7 @@ static char *said(const struct workplace *w, const char *verb, const char *model
     return out;
 }
 
-static void a_checkpoint_is_a_model(void **state)
+TEST_SETUP(a_checkpoint_is_a_model, setup, workplace_teardown)
 {
     static const char *const commands[][2] = {
         {"eval", "--data {w}/good.heldout.bin --seq-len 32"},
@@ -172,7 +166,7 @@ static void flip(const struct workplace *w, const char *name, off_t at)
 }
 
 /* The weights come first in a set. */
-static void damage_is_found_and_nothing_is_written(void **state)
+TEST_SETUP(damage_is_found_and_nothing_is_written, setup, workplace_teardown)
 {
     run(*state, BASE "--model nano --max-steps 4");
     refused(*state, "export {w}/save --out {w}/deep/exported --fault file.reserve:0:1:-28", 3, "model.safetensors: No space");
@@ -192,7 +186,7 @@ static void damage_is_found_and_nothing_is_written(void **state)
 }
 
 /* Not even with --overwrite: it may be the one that is read. */
-static void no_output_lies_in_a_checkpoint(void **state)
+TEST_SETUP(no_output_lies_in_a_checkpoint, setup, workplace_teardown)
 {
 #define TRAIN "train --model {w}/save --data {w}/good.bin --max-steps 1 --overwrite "
     static const struct {
@@ -230,19 +224,4 @@ static void no_output_lies_in_a_checkpoint(void **state)
     }
     run(*state, "verify {w}/save");
 #undef TRAIN
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_presets_export_is_its_output, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(what_is_frozen_lies_elsewhere, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(a_master_beside_the_weights_is_left_out, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(each_step_is_exported, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(a_checkpoint_is_a_model, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(damage_is_found_and_nothing_is_written, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(no_output_lies_in_a_checkpoint, setup, workplace_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

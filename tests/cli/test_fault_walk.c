@@ -9,6 +9,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/sites.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include <dirent.h>
@@ -19,13 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define WAIT_SECONDS 120
 #define COUNT(a)     (sizeof(a) / sizeof((a)[0]))
@@ -335,7 +329,7 @@ static void make_parts(const struct workplace *w)
     free(weights);
 }
 
-static void every_site_fails_cleanly(void **state)
+TEST(every_site_fails_cleanly)
 {
     static const char text[] =
         "In the beginning the text was longer than a sequence, and the tokens of it were many, so that there was "
@@ -413,16 +407,12 @@ static int setup(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_site_fails_cleanly),
-    };
-
     if (argc > 1)
         passes_asked = strtoul(argv[1], NULL, 10);
     if (argc > 2)
         commands_asked = argv + 2;
     signal(SIGALRM, waits_too_long);
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+    return test_run(setup, workplace_teardown);
 }

@@ -1,6 +1,7 @@
 /* tests/cli/test_files.c - what a run writes: never over something else, never together with another run, never half. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -8,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define STEPS "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet "
 #define RUN   STEPS "--max-steps 1 "
@@ -65,7 +59,7 @@ static void stop(struct program *p, int number)
     program_free(p);
 }
 
-static void a_planted_link_is_not_followed(void **state)
+TEST(a_planted_link_is_not_followed)
 {
     const struct workplace *w = *state;
 
@@ -85,7 +79,7 @@ static void a_planted_link_is_not_followed(void **state)
 }
 
 /* The second file of an output is one, too. */
-static void marks_of_tokens_replace_no_input(void **state)
+TEST(marks_of_tokens_replace_no_input)
 {
     const struct workplace *w = *state;
 
@@ -97,7 +91,7 @@ static void marks_of_tokens_replace_no_input(void **state)
 }
 
 /* Scratch directories are often links. */
-static void a_link_to_a_directory_is_followed(void **state)
+TEST(a_link_to_a_directory_is_followed)
 {
     const struct workplace *w = *state;
     char *path = workplace_expand(w, "{w}/out");
@@ -112,7 +106,7 @@ static void a_link_to_a_directory_is_followed(void **state)
     workplace_remove(w, "elsewhere");
 }
 
-static void a_model_is_overwritten_when_asked(void **state)
+TEST(a_model_is_overwritten_when_asked)
 {
     const struct workplace *w = *state;
 
@@ -130,7 +124,7 @@ static void a_model_is_overwritten_when_asked(void **state)
 }
 
 /* The index's shards and numbered ones go once the new file is there; nothing else does. */
-static void old_shards_go_with_their_index(void **state)
+TEST(old_shards_go_with_their_index)
 {
     static const char index[] = "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"odd.safetensors\","
                                 "\"c\":\"model.safetensors\",\"d\":\"notes.txt\"}}";
@@ -162,7 +156,7 @@ static void old_shards_go_with_their_index(void **state)
     workplace_remove(w, "out");
 }
 
-static void two_runs_do_not_share_an_output(void **state)
+TEST(two_runs_do_not_share_an_output)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -180,7 +174,7 @@ static void two_runs_do_not_share_an_output(void **state)
     workplace_remove(w, "here");
 }
 
-static void what_a_dead_run_left_is_removed(void **state)
+TEST(what_a_dead_run_left_is_removed)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -197,7 +191,7 @@ static void what_a_dead_run_left_is_removed(void **state)
 }
 
 /* What the training cost is worth more than its log. */
-static void metrics_that_cannot_be_written_do_not_end_the_run(void **state)
+TEST(metrics_that_cannot_be_written_do_not_end_the_run)
 {
     const struct workplace *w = *state;
 
@@ -227,7 +221,7 @@ static void ended(struct program *p, int code, const char *sentence)
     program_free(p);
 }
 
-static void outputs_that_others_move_or_remove_are_told_of(void **state)
+TEST(outputs_that_others_move_or_remove_are_told_of)
 {
     const struct workplace *w = *state;
     char *from = workplace_expand(w, "{w}/out"), *to = workplace_expand(w, "{w}/moved");
@@ -249,7 +243,7 @@ static void outputs_that_others_move_or_remove_are_told_of(void **state)
     free(to);
 }
 
-static void a_broken_standard_output_does_not_end_the_run(void **state)
+TEST(a_broken_standard_output_does_not_end_the_run)
 {
     const struct workplace *w = *state;
 
@@ -260,7 +254,7 @@ static void a_broken_standard_output_does_not_end_the_run(void **state)
 }
 
 /* A name that stands for both: the preset is taken, and how to name the directory is said. */
-static void a_preset_goes_before_a_directory_of_its_name(void **state)
+TEST(a_preset_goes_before_a_directory_of_its_name)
 {
     static const char notice[] =
         "nano is both a preset and a directory here: using the preset; for the directory say --model ./nano";
@@ -289,21 +283,4 @@ static void a_preset_goes_before_a_directory_of_its_name(void **state)
     workplace_remove(w, "nano");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_planted_link_is_not_followed),
-        cmocka_unit_test(a_model_is_overwritten_when_asked),
-        cmocka_unit_test(a_preset_goes_before_a_directory_of_its_name),
-        cmocka_unit_test(old_shards_go_with_their_index),
-        cmocka_unit_test(two_runs_do_not_share_an_output),
-        cmocka_unit_test(outputs_that_others_move_or_remove_are_told_of),
-        cmocka_unit_test(a_broken_standard_output_does_not_end_the_run),
-        cmocka_unit_test(marks_of_tokens_replace_no_input),
-        cmocka_unit_test(a_link_to_a_directory_is_followed),
-        cmocka_unit_test(what_a_dead_run_left_is_removed),
-        cmocka_unit_test(metrics_that_cannot_be_written_do_not_end_the_run),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -3,19 +3,13 @@
 #include "tests/cli/program.h"
 #include "tests/cli/ranks.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COMMAND_MAX    1024
 #define COMMANDS_LEAST 18u
@@ -269,7 +263,7 @@ static unsigned run_row(const struct workplace *w, char *line, unsigned *faults)
     return commands;
 }
 
-static void its_commands_run(void **state)
+TEST(its_commands_run)
 {
     const char *at = strstr(page, "\n## Commands\n"), *end;
     unsigned commands = 0, faults = 0;
@@ -289,7 +283,7 @@ static void its_commands_run(void **state)
 
 /* --- what a stage costs --- */
 
-static void its_sizes_are_the_plans(void **state)
+TEST(its_sizes_are_the_plans)
 {
     static const struct {
         const char *row, *stage, *more;
@@ -328,12 +322,4 @@ static void its_sizes_are_the_plans(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_commands_run),
-        cmocka_unit_test(its_sizes_are_the_plans),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown);

@@ -3,6 +3,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/golden.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <limits.h>
@@ -14,13 +15,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ON_NVME                                                                                                                  \
     " --device-memory 2MiB --nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"    \
@@ -74,7 +68,7 @@ static st_json *json_of(const struct workplace *w, const char *command)
 #define GREEDY "generate --model {w}/model --prompt 'in the beg' --max-tokens 60 --temperature 0 --quiet"
 #define DRAWN  "generate --model {w}/model --prompt 'in the beg' --max-tokens 60 --top-p 0.9 --quiet"
 
-static void placement_changes_no_token(void **state)
+TEST(placement_changes_no_token)
 {
     const struct workplace *w = *state;
 
@@ -84,7 +78,7 @@ static void placement_changes_no_token(void **state)
     assert_same_output(w, DRAWN " --seed 3", DRAWN " --seed 3" ON_NVME);
 }
 
-static void a_seed_gives_the_same_text(void **state)
+TEST(a_seed_gives_the_same_text)
 {
     const struct workplace *w = *state;
     char *a = output_of(w, DRAWN " --seed 1"), *b = output_of(w, DRAWN " --seed 2");
@@ -99,7 +93,7 @@ static void a_seed_gives_the_same_text(void **state)
 
 /* --- prompts --- */
 
-static void every_kind_of_prompt_is_the_same(void **state)
+TEST(every_kind_of_prompt_is_the_same)
 {
     const struct workplace *w = *state;
 
@@ -111,7 +105,7 @@ static void every_kind_of_prompt_is_the_same(void **state)
     workplace_remove(w, "prompt");
 }
 
-static void other_vocabularies_give_ids(void **state)
+TEST(other_vocabularies_give_ids)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -137,7 +131,7 @@ static void other_vocabularies_give_ids(void **state)
     program_free(&p);
 }
 
-static void the_context_ends_it(void **state)
+TEST(the_context_ends_it)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -151,7 +145,7 @@ static void the_context_ends_it(void **state)
     program_free(&p);
 }
 
-static void a_single_token_has_no_rate(void **state)
+TEST(a_single_token_has_no_rate)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -230,7 +224,7 @@ static size_t bytes_of_tokens(const char *text, size_t tokens)
     return (size_t)(at - text);
 }
 
-static void the_files_say_how_and_how_far(void **state)
+TEST(the_files_say_how_and_how_far)
 {
     const struct workplace *w = *state;
 
@@ -249,7 +243,7 @@ static void the_files_say_how_and_how_far(void **state)
     }
 }
 
-static void files_and_options_draw_the_same(void **state)
+TEST(files_and_options_draw_the_same)
 {
     const struct workplace *w = *state;
     char *by_file, *by_options;
@@ -276,7 +270,7 @@ static void files_and_options_draw_the_same(void **state)
     "\"tie_word_embeddings\":false,\"sliding_window\":16}"
 
 /* 64 tokens of each family's golden model, whose choices are clear. */
-static void families_choose_transformers_tokens(void **state)
+TEST(families_choose_transformers_tokens)
 {
     static const char *const dirs[] = {GOLDEN_FAMILIES};
     const struct workplace *w = *state;
@@ -306,7 +300,7 @@ static void families_choose_transformers_tokens(void **state)
 }
 
 /* A text may be longer than the window. */
-static void the_window_does_not_end_it(void **state)
+TEST(the_window_does_not_end_it)
 {
     const struct workplace *w = *state;
     st_json *root;
@@ -319,7 +313,7 @@ static void the_window_does_not_end_it(void **state)
 }
 
 /* A line tells which settings are the file's: none is called so that the command line gave. */
-static void settings_say_where_they_come_from(void **state)
+TEST(settings_say_where_they_come_from)
 {
     static const char draws[] = "{\"do_sample\":true,\"temperature\":5,\"top_k\":40}", likeliest[] = "{\"do_sample\":false}";
     static const struct {
@@ -358,7 +352,7 @@ static void settings_say_where_they_come_from(void **state)
 }
 
 /* As in transformers a token that the model does not have ends nothing; here it is said. */
-static void end_tokens_that_never_come_are_named(void **state)
+TEST(end_tokens_that_never_come_are_named)
 {
     static const struct {
         const char *keys, *generation, *named; /* NULL: no notice */
@@ -385,7 +379,7 @@ static void end_tokens_that_never_come_are_named(void **state)
 
 /* --- figures --- */
 
-static void json_holds_what_was_printed(void **state)
+TEST(json_holds_what_was_printed)
 {
     const struct workplace *w = *state;
     char *text = output_of(w, GREEDY);
@@ -403,7 +397,7 @@ static void json_holds_what_was_printed(void **state)
     free(text);
 }
 
-static void bytes_are_counted(void **state)
+TEST(bytes_are_counted)
 {
     const struct workplace *w = *state;
     st_json *here = json_of(w, GREEDY " --json"), *paged = json_of(w, GREEDY ON_NVME " --json");
@@ -432,7 +426,7 @@ static void check_memory(const struct workplace *w, const char *command)
     st_json_free(root);
 }
 
-static void memory_stays_within_the_plan(void **state)
+TEST(memory_stays_within_the_plan)
 {
     const struct workplace *w = *state;
 
@@ -449,7 +443,7 @@ static void memory_stays_within_the_plan(void **state)
 
 /* --- its end --- */
 
-static void ctrl_c_keeps_what_was_made(void **state)
+TEST(ctrl_c_keeps_what_was_made)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -489,7 +483,7 @@ static unsigned waits_of(pid_t pid)
 }
 
 /* Nothing is printed before the end: loading waits less than fifty times, each token for its weights. */
-static void ctrl_c_is_a_reason_to_stop(void **state)
+TEST(ctrl_c_is_a_reason_to_stop)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -514,27 +508,4 @@ static void ctrl_c_is_a_reason_to_stop(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_changes_no_token),
-        cmocka_unit_test(a_seed_gives_the_same_text),
-        cmocka_unit_test(every_kind_of_prompt_is_the_same),
-        cmocka_unit_test(other_vocabularies_give_ids),
-        cmocka_unit_test(the_context_ends_it),
-        cmocka_unit_test(a_single_token_has_no_rate),
-        cmocka_unit_test(the_files_say_how_and_how_far),
-        cmocka_unit_test(files_and_options_draw_the_same),
-        cmocka_unit_test(families_choose_transformers_tokens),
-        cmocka_unit_test(the_window_does_not_end_it),
-        cmocka_unit_test(settings_say_where_they_come_from),
-        cmocka_unit_test(end_tokens_that_never_come_are_named),
-        cmocka_unit_test(json_holds_what_was_printed),
-        cmocka_unit_test(bytes_are_counted),
-        cmocka_unit_test(memory_stays_within_the_plan),
-        cmocka_unit_test(ctrl_c_keeps_what_was_made),
-        cmocka_unit_test(ctrl_c_is_a_reason_to_stop),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -2,18 +2,12 @@
 #include "cli/options/args.h"
 #include "strata/types.h"
 #include "tests/cli/program.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info",  "check", "digest",
                                        "verify", "export", "import", "bench",    "tune",   "trace", "launch"};
@@ -27,12 +21,11 @@ static void run2(struct program *p, const char *a, const char *b)
     program_run(p, words, NULL);
 }
 
-static void version_is_the_headers(void **state)
+TEST(version_is_the_headers)
 {
     static const char *const spellings[] = {"--version", "-V"};
     struct program p;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         run2(&p, spellings[i], NULL);
         assert_int_equal(p.code, 0);
@@ -41,11 +34,10 @@ static void version_is_the_headers(void **state)
     }
 }
 
-static void overview_names_every_command(void **state)
+TEST(overview_names_every_command)
 {
     struct program p;
 
-    (void)state;
     run2(&p, "--help", NULL);
     assert_int_equal(p.code, 0);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
@@ -54,13 +46,12 @@ static void overview_names_every_command(void **state)
 }
 
 /* The list that an unknown one brings is in the help, whole. */
-static void help_lists_every_preset(void **state)
+TEST(help_lists_every_preset)
 {
     static const char *const words[] = {"plan", "--model", "no-such-preset", NULL};
     struct program refused, help;
     char *list, *end;
 
-    (void)state;
     program_run(&refused, words, NULL);
     list = strstr(refused.err, "known presets are ");
     assert_non_null(list);
@@ -75,12 +66,11 @@ static void help_lists_every_preset(void **state)
     program_free(&help);
 }
 
-static void help_lists_the_variables_that_name_libraries(void **state)
+TEST(help_lists_the_variables_that_name_libraries)
 {
     static const char *const names[] = {"STRATA_CUBLASLT", "STRATA_NCCL", "STRATA_MPI"};
     struct program p;
 
-    (void)state;
     run2(&p, "train", "--help");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_non_null(strstr(p.out, names[i]));
@@ -94,9 +84,8 @@ static bool takes_ranks(const char *command)
            strcmp(command, "info") == 0;
 }
 
-static void every_command_teaches_with_an_example(void **state)
+TEST(every_command_teaches_with_an_example)
 {
-    (void)state;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         char usage[64];
         struct program p;
@@ -134,7 +123,7 @@ static strata_status parse(struct cli_args *args, enum cli_command command, cons
 }
 
 /* An option's help is that of the command at hand. */
-static void help_speaks_of_its_own_command(void **state)
+TEST(help_speaks_of_its_own_command)
 {
     static const struct {
         const char *command, *line;
@@ -151,7 +140,6 @@ static void help_speaks_of_its_own_command(void **state)
         {"train", "  --model PRESET|DIR        a preset"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct program p;
 
@@ -161,11 +149,10 @@ static void help_speaks_of_its_own_command(void **state)
     }
 }
 
-static void values_follow_or_are_joined(void **state)
+TEST(values_follow_or_are_joined)
 {
     struct cli_args args;
 
-    (void)state;
     assert_int_equal(parse(&args, CLI_CMD_TRAIN,
                            "--model=nano --data a.bin b.bin --max-steps 5 --seq=64 --deepspeed f.json --lr 1e-3 --set a.b=c=d"),
                      STRATA_OK);
@@ -181,11 +168,10 @@ static void values_follow_or_are_joined(void **state)
     cli_args_fini(&args);
 }
 
-static void overrides_keep_the_order_of_the_line(void **state)
+TEST(overrides_keep_the_order_of_the_line)
 {
     struct cli_args args;
 
-    (void)state;
     assert_int_equal(
         parse(&args, CLI_CMD_PLAN, "--model nano --micro-batch 4 --set x=1 --device-memory 1GiB --nvme d1 --nvme d2 d3"),
         STRATA_OK);
@@ -197,11 +183,10 @@ static void overrides_keep_the_order_of_the_line(void **state)
     cli_args_fini(&args);
 }
 
-static void launchers_append_the_local_rank(void **state)
+TEST(launchers_append_the_local_rank)
 {
     struct cli_args args;
 
-    (void)state;
     assert_int_equal(parse(&args, CLI_CMD_TRAIN, "--model nano --data a --steps 1 --local_rank=3 --local-rank 0"), STRATA_OK);
     assert_int_equal(args.positional.count, 0);
     assert_int_equal(args.local_rank, 0);
@@ -213,7 +198,7 @@ static void launchers_append_the_local_rank(void **state)
 }
 
 /* Names that users' fingers know, for every command that reads a configuration. */
-static void aliases_are_the_same_option(void **state)
+TEST(aliases_are_the_same_option)
 {
     static const struct {
         const char *line, *same;
@@ -224,7 +209,6 @@ static void aliases_are_the_same_option(void **state)
          "--local-rank 1 --config=f.json --max-steps=5 --seq-len=64 --local_rank 2"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_args args, same;
         char line[256];
@@ -244,7 +228,7 @@ static void aliases_are_the_same_option(void **state)
 }
 
 /* Names of Trainer's arguments whose meaning is that of an option. */
-static void names_of_trainer_mean_the_same(void **state)
+TEST(names_of_trainer_mean_the_same)
 {
     static const struct {
         const char *theirs, *ours;
@@ -263,7 +247,6 @@ static void names_of_trainer_mean_the_same(void **state)
         {"--save_steps 5 --save_total_limit 3", "--save-every 5 --keep 3"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_args theirs, ours;
         char line[256];
@@ -283,7 +266,7 @@ static void names_of_trainer_mean_the_same(void **state)
 }
 
 /* Those whose meaning is another's name what is here. */
-static void other_names_of_trainer_are_told(void **state)
+TEST(other_names_of_trainer_are_told)
 {
     static const struct {
         const char *theirs, *ours;
@@ -298,7 +281,6 @@ static void other_names_of_trainer_are_told(void **state)
     };
     struct cli_args args;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char line[256], name[64];
 
@@ -312,7 +294,7 @@ static void other_names_of_trainer_are_told(void **state)
 }
 
 /* The help begins with a command to run, and has its many options in groups. */
-static void help_of_train_is_ordered(void **state)
+TEST(help_of_train_is_ordered)
 {
     static const char *const order[] = {"\nExample: the first run",
                                         "\n  strata train --model nano --data book.txt --max-steps 100",
@@ -333,7 +315,6 @@ static void help_of_train_is_ordered(void **state)
     const char *at;
     struct program p;
 
-    (void)state;
     run2(&p, "train", "--help");
     at = p.out;
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -350,13 +331,12 @@ static void help_of_train_is_ordered(void **state)
 }
 
 /* Short options are paths of the configuration. */
-static void short_options_are_overrides(void **state)
+TEST(short_options_are_overrides)
 {
     static const char *const want[] = {"optimizer.params.lr=1e-4", "train_micro_batch_size_per_gpu=4",
                                        "gradient_accumulation_steps=8", "scheduler.params.warmup_num_steps=100"};
     static const enum cli_command takers[] = {CLI_CMD_TRAIN, CLI_CMD_PLAN, CLI_CMD_CHECK};
 
-    (void)state;
     for (size_t c = 0; c < sizeof(takers) / sizeof(takers[0]); c++) {
         struct cli_args args;
 
@@ -373,11 +353,10 @@ static void short_options_are_overrides(void **state)
     }
 }
 
-static void plan_takes_a_whole_train_line(void **state)
+TEST(plan_takes_a_whole_train_line)
 {
     struct cli_args args;
 
-    (void)state;
     assert_int_equal(parse(&args, CLI_CMD_PLAN, "--model nano --data a --steps 1 --out o --metrics m --digest --eval-every 2"),
                      STRATA_OK);
     cli_args_fini(&args);
@@ -385,11 +364,10 @@ static void plan_takes_a_whole_train_line(void **state)
     cli_args_fini(&args);
 }
 
-static void generation_has_defaults_and_one_prompt(void **state)
+TEST(generation_has_defaults_and_one_prompt)
 {
     struct cli_args args;
 
-    (void)state;
     assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt 'a b'"), STRATA_OK);
     assert_string_equal(args.prompt, "a b");
     assert_int_equal(args.max_tokens, 0); /* what there is room for, at most 128 */
@@ -403,28 +381,4 @@ static void generation_has_defaults_and_one_prompt(void **state)
     cli_args_fini(&args);
     assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano"), STRATA_E_INVAL);
     cli_args_fini(&args);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_is_the_headers),
-        cmocka_unit_test(overview_names_every_command),
-        cmocka_unit_test(help_lists_every_preset),
-        cmocka_unit_test(help_lists_the_variables_that_name_libraries),
-        cmocka_unit_test(every_command_teaches_with_an_example),
-        cmocka_unit_test(help_speaks_of_its_own_command),
-        cmocka_unit_test(values_follow_or_are_joined),
-        cmocka_unit_test(overrides_keep_the_order_of_the_line),
-        cmocka_unit_test(launchers_append_the_local_rank),
-        cmocka_unit_test(aliases_are_the_same_option),
-        cmocka_unit_test(names_of_trainer_mean_the_same),
-        cmocka_unit_test(other_names_of_trainer_are_told),
-        cmocka_unit_test(help_of_train_is_ordered),
-        cmocka_unit_test(short_options_are_overrides),
-        cmocka_unit_test(plan_takes_a_whole_train_line),
-        cmocka_unit_test(generation_has_defaults_and_one_prompt),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,12 @@
 #include "tests/cli/program.h"
 #include "tests/cli/terminal.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* An escape sequence, a C1 control, a raw C1 byte, an override, a line of its own. */
 #define EVIL      "e\x1b[2J\xc2\x9b\x9b\xe2\x80\xae\nzz"
@@ -52,7 +46,7 @@ static void check(const char *what, const struct program *p)
     free(both);
 }
 
-static void arguments(void **state)
+TEST(arguments)
 {
     static const char *const commands[] = {
         "e" EVIL,
@@ -108,7 +102,7 @@ static void check_file(const struct workplace *w, const char *name, const char *
     workplace_remove(w, name);
 }
 
-static void configurations(void **state)
+TEST(configurations)
 {
     static const char *const texts[] = {
         "{\"" EVIL_JSON "\": 1}",
@@ -133,7 +127,7 @@ static void configurations(void **state)
     workplace_remove(*state, "config.json");
 }
 
-static void machine_files(void **state)
+TEST(machine_files)
 {
     check_file(*state, "m.json", "{\"" EVIL_JSON "\": 1}", "plan --model nano --machine {w}/m.json");
 }
@@ -175,7 +169,7 @@ static void patch(char *text, size_t bytes, const char *from, const char *to)
     memcpy(at, to, strlen(to));
 }
 
-static void models(void **state)
+TEST(models)
 {
     static const char type[] = "{\"model_type\": \"" EVIL_JSON "\"}";
     static const char shard[] = "{\"weight_map\": {\"transformer.wte.weight\": \"" EVIL_JSON ".safetensors\"}}";
@@ -192,7 +186,7 @@ static void models(void **state)
 }
 
 /* A model's own words: as they are in a pipe, written out on a terminal. */
-static void generated_text(void **state)
+TEST(generated_text)
 {
     static const char command[] = "generate --model nano --prompt a --max-tokens 60 --temperature 5 --quiet --threads 1";
     struct program piped, shown;
@@ -211,7 +205,7 @@ static void generated_text(void **state)
 }
 
 /* A configuration, which has all directories' names, is UTF-8. */
-static void directories_that_a_configuration_cannot_name(void **state)
+TEST(directories_that_a_configuration_cannot_name)
 {
     struct program p;
 
@@ -227,7 +221,7 @@ static void directories_that_a_configuration_cannot_name(void **state)
 }
 
 /* Nor can what names its model again. */
-static void models_that_nothing_can_name(void **state)
+TEST(models_that_nothing_can_name)
 {
     static const char *const commands[] = {
         "train --model {w}/m\xff --data {w}/good.bin --seq-len 32 --max-steps 1 --save {w}/saved",
@@ -255,17 +249,4 @@ static void models_that_nothing_can_name(void **state)
     free(saved);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments),
-        cmocka_unit_test(directories_that_a_configuration_cannot_name),
-        cmocka_unit_test(configurations),
-        cmocka_unit_test(machine_files),
-        cmocka_unit_test(models),
-        cmocka_unit_test(generated_text),
-        cmocka_unit_test(models_that_nothing_can_name),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

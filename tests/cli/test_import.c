@@ -4,16 +4,12 @@
 #include "program.h"
 #include "strata/checkpoint.h"
 #include "strata/engine.h"
+#include "tests/common/test.h"
 #include "workplace.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define CONFIG                                                                                                                   \
     "{\"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 2, \"dataloader_drop_last\": true, "                          \
@@ -132,7 +128,7 @@ static int take_apart(void **state)
     return 0;
 }
 
-static void an_imported_run_has_the_same_bits(void **state)
+TEST(an_imported_run_has_the_same_bits)
 {
     const struct workplace *w = *state;
     char was[160], is[160];
@@ -151,7 +147,7 @@ static void an_imported_run_has_the_same_bits(void **state)
 }
 
 /* In each precision and format of moments, and with weights that are not trained. */
-static void every_format_goes_on(void **state)
+TEST(every_format_goes_on)
 {
     const struct workplace *w = *state;
     static const char *const how[] = {
@@ -244,7 +240,7 @@ static void write_few(const struct workplace *w)
 
 /* A run of DeepSpeed that trained adapters beside frozen weights: A, B and what modules_to_save names, their moments and the
  * step, are what the run had; the frozen weights are the model's; and it goes on. */
-static void a_run_that_trained_adapters_goes_on(void **state)
+TEST(a_run_that_trained_adapters_goes_on)
 {
     static const struct {
         enum st_plane plane;
@@ -302,7 +298,7 @@ static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
 }
 
 /* The model's progress function hears of every value once, and may end the import: then nothing stays. */
-static void an_import_is_watched_and_ended(void **state)
+TEST(an_import_is_watched_and_ended)
 {
     const struct workplace *w = *state;
     struct watcher seen = {0};
@@ -364,7 +360,7 @@ static void with_header(const struct workplace *w, const char *name, const char 
     free(text);
 }
 
-static void tensors_are_refused_by_name(void **state)
+TEST(tensors_are_refused_by_name)
 {
     const struct workplace *w = *state;
 
@@ -390,7 +386,7 @@ static void with_value(const struct workplace *w, const char *name, uint32_t val
     free(text);
 }
 
-static void values_are_refused_by_name(void **state)
+TEST(values_are_refused_by_name)
 {
     const struct workplace *w = *state;
 
@@ -399,7 +395,7 @@ static void values_are_refused_by_name(void **state)
     with_value(w, "parts/exp_avg_sq/model.safetensors", 0xbf800000u, "exp_avg_sq of tensor transformer.");
 }
 
-static void states_are_refused(void **state)
+TEST(states_are_refused)
 {
     const struct workplace *w = *state;
     static const char *const states[][2] = {
@@ -421,7 +417,7 @@ static void states_are_refused(void **state)
     expect_refusal(w, "import {w}/nowhere --model {w}/hf --config {w}/run.json --out {w}/b", 2, "nowhere");
 }
 
-static void scales_are_taken_and_refused(void **state)
+TEST(scales_are_taken_and_refused)
 {
 #define SCALE(members) "{\"format\": 1, \"steps\": 3, \"skipped_steps\": 1, \"samples\": 8, \"loss_scaler\": {" members "}}"
     const struct workplace *w = *state;
@@ -456,7 +452,7 @@ static void scales_are_taken_and_refused(void **state)
 }
 
 /* A checkpoint that is there stays; nothing stays of one that could not be made. */
-static void failures_leave_what_was(void **state)
+TEST(failures_leave_what_was)
 {
     const struct workplace *w = *state;
     static const char *const sites[] = {"make.rows", "make.sums", "make.values", "commit.mkdir", "store.rename", "file.write:2"};
@@ -496,7 +492,7 @@ static void failures_leave_what_was(void **state)
 }
 
 /* A directory has the checkpoints of one run, and they lie in no input: before the parts are read, and nothing changes. */
-static void another_runs_directory_is_refused(void **state)
+TEST(another_runs_directory_is_refused)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -519,20 +515,4 @@ static void another_runs_directory_is_refused(void **state)
     expect_refusal(w, IMPORT_TO "{w}/hf/", 2, "hf/: is the same directory as ");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_imported_run_has_the_same_bits),
-        cmocka_unit_test(every_format_goes_on),
-        cmocka_unit_test(a_run_that_trained_adapters_goes_on),
-        cmocka_unit_test(an_import_is_watched_and_ended),
-        cmocka_unit_test(tensors_are_refused_by_name),
-        cmocka_unit_test(values_are_refused_by_name),
-        cmocka_unit_test(states_are_refused),
-        cmocka_unit_test(scales_are_taken_and_refused),
-        cmocka_unit_test(failures_leave_what_was),
-        cmocka_unit_test(another_runs_directory_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, take_apart, workplace_teardown);
-}
+TEST_GROUP(take_apart, workplace_teardown);

@@ -13,19 +13,13 @@
 #include "offload/machine/machine.h"
 #include "offload/machine/machine_report.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* What there is; the rest is the same always. */
 static struct {
@@ -333,9 +327,8 @@ static int teardown(void **state)
     "                 second (auto)\n"                                                                                           \
     "                 third\n"
 
-static void all_of_a_machine(void **state)
+TEST_SETUP(all_of_a_machine, setup, teardown)
 {
-    (void)state;
     prints("--nvme", "/drive", "/missing",
            CPU "  memlock limit  8.00 MiB\n"
                "  memory stalls  counted by PSI, of the control group\n"
@@ -356,9 +349,8 @@ static void all_of_a_machine(void **state)
 }
 
 /* Each limit has a line, which says what to do. */
-static void limits_of_wsl_and_of_gpus_are_named(void **state)
+TEST_SETUP(limits_of_wsl_and_of_gpus_are_named, setup, teardown)
 {
-    (void)state;
     here.release = "5.15.167.4-microsoft-standard-WSL2";
     here.gpus.gpus[0].memory = ST_MEMORY_UNIFIED;
     here.gpus.gpus[1].memory = ST_MEMORY_COHERENT;
@@ -379,9 +371,8 @@ static void limits_of_wsl_and_of_gpus_are_named(void **state)
 }
 
 /* A container: a quota, no PSI, no GPU that can be used, memory that is no disk's. */
-static void what_a_machine_lacks(void **state)
+TEST_SETUP(what_a_machine_lacks, setup, teardown)
 {
-    (void)state;
     here.quota = "250000 100000\n";
     here.memlock = UINT64_MAX;
     here.scope = ST_PRESSURE_NO_PSI;
@@ -417,9 +408,8 @@ static void what_a_machine_lacks(void **state)
     holds("--nvme", "/memory", NULL, "\n                 device sda, rotating\n");
 }
 
-static void rates_and_links(void **state)
+TEST_SETUP(rates_and_links, setup, teardown)
 {
-    (void)state;
     here.ranks = 3;
     holds("--measure", "--nvme", "/missing",
           "\n  nvme           /missing: there is no such directory\n"
@@ -445,9 +435,8 @@ static void rates_and_links(void **state)
 }
 
 /* A directory that is named again is no second drive, however often: a run has it once, too. */
-static void a_directory_is_measured_once(void **state)
+TEST_SETUP(a_directory_is_measured_once, setup, teardown)
 {
-    (void)state;
     free(info("--measure", "--nvme=/a", "--nvme=/a"));
     assert_int_equal(here.measured_dirs, 1);
     free(info("--measure", "--nvme=/a", "--nvme=/b"));
@@ -459,9 +448,8 @@ static void a_directory_is_measured_once(void **state)
     "\"cores\":\"0-3\"},{\"node\":1,\"memory_bytes\":17179869184,\"cores\":\"4-5\"}],\"workers\":4,\"quota\":false,"             \
     "\"worker_cores\":\"0-3\",\"isa_found\":[\"avx2\",\"avx512_bf16\"],\"kernels_used\":\"widest\"}"
 
-static void json_has_all_of_it(void **state)
+TEST_SETUP(json_has_all_of_it, setup, teardown)
 {
-    (void)state;
     prints("--json", "--nvme=/drive", "--threads=4",
            "{\"version\":\"" STRATA_VERSION_STRING "\",\"wsl\":0," CPU_JSON ",\"memory_bytes\":25769803776,"
            "\"memory_available_bytes\":21474836480,\"memlock_bytes\":8388608,\"psi_scope\":\"control group\",\"gpu\":\"a card\","
@@ -498,9 +486,8 @@ static void json_has_all_of_it(void **state)
 }
 
 /* The links that ranks have measured become rates: of machines with fewer ranks than there are, also how many. */
-static void links_become_rates(void **state)
+TEST_SETUP(links_become_rates, setup, teardown)
 {
-    (void)state;
     here.ranks = 3;
     here.rates.link_node = here.rates.link_nodes = 1; /* of no one */
     holds("--json", "--measure", NULL,
@@ -516,19 +503,4 @@ static void links_become_rates(void **state)
         assert_null(strstr(text, "ranks_per_node"));
         free(text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_of_a_machine, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_a_machine_lacks, setup, teardown),
-        cmocka_unit_test_setup_teardown(limits_of_wsl_and_of_gpus_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(rates_and_links, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_directory_is_measured_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(json_has_all_of_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(links_become_rates, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,13 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define PATTERNS_MAX 256
 #define PATH_BYTES   160
@@ -192,7 +186,7 @@ static bool is_out_of_reach(const struct pattern *p)
            (strncmp(p->text, "gpus[]", 6) == 0 || strncmp(p->text, "skipped[]", 9) == 0 || strncmp(p->text, "links[]", 7) == 0);
 }
 
-static void every_key_is_documented_and_comes(void **state)
+TEST(every_key_is_documented_and_comes)
 {
     static const struct {
         const char *section, *command; /* several of one section stand together */
@@ -276,7 +270,7 @@ static void every_key_is_documented_and_comes(void **state)
 }
 
 /* The machine file that info wrote above has the keys of its section; each that is always there is. */
-static void machine_files_are_documented(void **state)
+TEST(machine_files_are_documented)
 {
     static struct section section;
     char *text;
@@ -329,12 +323,4 @@ static int teardown(void **state)
     return workplace_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_documented_and_comes),
-        cmocka_unit_test(machine_files_are_documented),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown);

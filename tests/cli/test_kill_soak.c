@@ -7,6 +7,7 @@
 #include "tests/cli/chance.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -15,13 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COUNT(a)       (sizeof(a) / sizeof((a)[0]))
 #define KEEP           2
@@ -172,7 +166,7 @@ static bool make_elsewhere(const struct workplace *w, char path[32])
     return here.st_dev != there.st_dev;
 }
 
-static void a_killed_run_goes_on(void **state)
+TEST(a_killed_run_goes_on)
 {
     static const char lora[] = "{\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}";
     const struct workplace *w = *state;
@@ -189,15 +183,11 @@ static void a_killed_run_goes_on(void **state)
     rmdir(path);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_run_goes_on),
-    };
-
     if (argc > 1)
         kills = strtol(argv[1], NULL, 10);
     if (argc > 2)
         chance_seed(strtoull(argv[2], NULL, 10));
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+    return test_run(workplace_setup, workplace_teardown);
 }

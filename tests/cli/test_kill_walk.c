@@ -8,6 +8,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/sites.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define WAIT_SECONDS 120
 #define CHAIN        4 /* kills before a run to the end */
@@ -167,7 +161,7 @@ static void walk_cell(const struct workplace *w, const struct cell *cell)
     free(walk.never_killed);
 }
 
-static void a_run_killed_at_a_site_goes_on(void **state)
+TEST(a_run_killed_at_a_site_goes_on)
 {
     const size_t count = passes_asked == ULONG_MAX ? 1 : COUNT(cells);
 
@@ -175,13 +169,9 @@ static void a_run_killed_at_a_site_goes_on(void **state)
         walk_cell(*state, &cells[i]);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_killed_at_a_site_goes_on),
-    };
-
     if (argc > 1)
         passes_asked = strtoul(argv[1], NULL, 10);
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+    return test_run(workplace_setup, workplace_teardown);
 }

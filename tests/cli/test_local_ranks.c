@@ -2,22 +2,17 @@
 #include "tests/cli/program.h"
 #include "tests/cli/sites.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RUN                                                                                                                      \
     "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --nvme {w}/nvme "                \
@@ -119,7 +114,7 @@ static void forget(const struct workplace *w, struct program *p)
 
 /* --- what it runs --- */
 
-static void two_ranks_have_the_bits_of_one(void **state)
+TEST(two_ranks_have_the_bits_of_one)
 {
     const struct workplace *w = *state;
     char one[160], two[160];
@@ -129,7 +124,7 @@ static void two_ranks_have_the_bits_of_one(void **state)
     assert_string_equal(one, two);
 }
 
-static void ranks_say_who_started_them(void **state)
+TEST(ranks_say_who_started_them)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -143,7 +138,7 @@ static void ranks_say_who_started_them(void **state)
 }
 
 /* Every line of both, whole: rank 1 says what it finds wrong. */
-static void lines_begin_with_the_rank(void **state)
+TEST(lines_begin_with_the_rank)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -163,7 +158,7 @@ static void lines_begin_with_the_rank(void **state)
 }
 
 /* What all would refuse is said once; so is the help. */
-static void a_mistake_of_the_line_is_said_once(void **state)
+TEST(a_mistake_of_the_line_is_said_once)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -178,7 +173,7 @@ static void a_mistake_of_the_line_is_said_once(void **state)
     program_free(&p);
 }
 
-static void a_launcher_starts_none(void **state)
+TEST(a_launcher_starts_none)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -200,7 +195,7 @@ static void a_launcher_starts_none(void **state)
 }
 
 /* What XTuner and LLaMA-Factory are told by a variable. */
-static void a_number_of_processes_is_told_of_launch(void **state)
+TEST(a_number_of_processes_is_told_of_launch)
 {
     static const struct {
         const char *number, *command;
@@ -222,7 +217,7 @@ static void a_number_of_processes_is_told_of_launch(void **state)
 }
 
 /* poll() takes no more entries than descriptors, whether they are there or not. */
-static void few_descriptors_are_enough(void **state)
+TEST(few_descriptors_are_enough)
 {
     static const struct {
         const char *options;
@@ -255,7 +250,7 @@ static void few_descriptors_are_enough(void **state)
 
 /* --- ends --- */
 
-static void a_signal_goes_to_all_and_is_obeyed(void **state)
+TEST(a_signal_goes_to_all_and_is_obeyed)
 {
     static const struct {
         int number, code;
@@ -278,7 +273,7 @@ static void a_signal_goes_to_all_and_is_obeyed(void **state)
 }
 
 /* Ctrl-C of a terminal comes to the ranks directly, and from the launcher. */
-static void a_signal_to_the_group_is_one_request(void **state)
+TEST(a_signal_to_the_group_is_one_request)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -294,7 +289,7 @@ static void a_signal_to_the_group_is_one_request(void **state)
 }
 
 /* The other one ends with 4, and which of them is waited for first is chance. */
-static void the_code_is_that_of_the_rank_that_failed(void **state)
+TEST(the_code_is_that_of_the_rank_that_failed)
 {
     const struct workplace *w = *state;
 
@@ -318,7 +313,7 @@ static void the_code_is_that_of_the_rank_that_failed(void **state)
 }
 
 /* Stopped, it neither hears of the other's end nor obeys. */
-static void a_rank_that_does_not_end_is_killed(void **state)
+TEST(a_rank_that_does_not_end_is_killed)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -337,7 +332,7 @@ static void a_rank_that_does_not_end_is_killed(void **state)
 }
 
 /* What is printed waits for a reader; a signal, and what it asks for, does not. */
-static void a_pipe_that_nobody_reads_delays_no_signal(void **state)
+TEST(a_pipe_that_nobody_reads_delays_no_signal)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -373,7 +368,7 @@ static char *read_rest(const struct program *p)
 }
 
 /* The ranks print more than is kept here for the reader, who comes when they have ended. */
-static void a_reader_that_comes_late_finds_every_line(void **state)
+TEST(a_reader_that_comes_late_finds_every_line)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -399,7 +394,7 @@ static void a_reader_that_comes_late_finds_every_line(void **state)
     program_free(&p);
 }
 
-static void no_rank_outlives_the_launcher(void **state)
+TEST(no_rank_outlives_the_launcher)
 {
     const struct workplace *w = *state;
     struct program p, verified;
@@ -415,7 +410,7 @@ static void no_rank_outlives_the_launcher(void **state)
 }
 
 /* Each site fails, each time: the run ends all the same, and says why it did not succeed. */
-static void every_call_may_fail(void **state)
+TEST(every_call_may_fail)
 {
     const struct workplace *w = *state;
     struct site sites[SITES_MAX];
@@ -439,25 +434,4 @@ static void every_call_may_fail(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_have_the_bits_of_one),
-        cmocka_unit_test(ranks_say_who_started_them),
-        cmocka_unit_test(lines_begin_with_the_rank),
-        cmocka_unit_test(a_mistake_of_the_line_is_said_once),
-        cmocka_unit_test(a_launcher_starts_none),
-        cmocka_unit_test(a_number_of_processes_is_told_of_launch),
-        cmocka_unit_test(few_descriptors_are_enough),
-        cmocka_unit_test(a_signal_goes_to_all_and_is_obeyed),
-        cmocka_unit_test(a_signal_to_the_group_is_one_request),
-        cmocka_unit_test(the_code_is_that_of_the_rank_that_failed),
-        cmocka_unit_test(a_rank_that_does_not_end_is_killed),
-        cmocka_unit_test(a_pipe_that_nobody_reads_delays_no_signal),
-        cmocka_unit_test(a_reader_that_comes_late_finds_every_line),
-        cmocka_unit_test(no_rank_outlives_the_launcher),
-        cmocka_unit_test(every_call_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,21 +1,14 @@
 /* tests/cli/test_losses.c - what a run remembers of its losses. */
 #include "cli/report/losses.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void the_mean_is_of_twenty(void **state)
+TEST(the_mean_is_of_twenty)
 {
     struct cli_losses l = {0};
 
-    (void)state;
     assert_true(isnan(cli_losses_mean(&l, (double)NAN)));
     assert_true(cli_losses_mean(&l, 3) == 3);
     assert_true(cli_losses_mean(&l, (double)INFINITY) == 3);
@@ -30,11 +23,10 @@ static void begin(struct cli_evals *e, uint32_t keep, uint64_t patience)
     cli_evals_begin(e, keep, patience, NULL);
 }
 
-static void patience_counts_what_is_not_lower(void **state)
+TEST(patience_counts_what_is_not_lower)
 {
     struct cli_evals e;
 
-    (void)state;
     begin(&e, 0, 2);
     assert_false(cli_evals_take(&e, 2, 5)); /* none are kept */
     assert_false(cli_evals_take(&e, 4, 5)); /* as low is not lower */
@@ -51,13 +43,12 @@ static void patience_counts_what_is_not_lower(void **state)
     assert_true(e.best == 4 && e.best_step == 6 && e.last == 4.5 && e.last_step == 10);
 }
 
-static void the_lowest_are_known(void **state)
+TEST(the_lowest_are_known)
 {
     static const double losses[] = {5, 6, 7, 4, 6, 3, 5};
     static const bool among[] = {true, true, false, true, false, true, false};
     struct cli_evals e;
 
-    (void)state;
     begin(&e, 2, 0);
     for (uint64_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
         assert_int_equal(cli_evals_take(&e, i + 1, losses[i]), among[i]);
@@ -66,7 +57,7 @@ static void the_lowest_are_known(void **state)
 }
 
 /* A run that goes on decides as if it had never ended. */
-static void a_note_is_all_of_it(void **state)
+TEST(a_note_is_all_of_it)
 {
     static const char *const wrong[] = {"",
                                         "evals 2 1 0 1",
@@ -77,7 +68,6 @@ static void a_note_is_all_of_it(void **state)
     char note[CLI_EVALS_NOTE_MAX], again[CLI_EVALS_NOTE_MAX];
     struct cli_evals e, f;
 
-    (void)state;
     begin(&e, CLI_LOWEST_MAX, 3);
     cli_evals_note(&e, note);
     assert_string_equal(note, "");
@@ -98,12 +88,11 @@ static void a_note_is_all_of_it(void **state)
 }
 
 /* With fewer to keep than before, the lowest of them. */
-static void fewer_may_be_kept(void **state)
+TEST(fewer_may_be_kept)
 {
     char note[CLI_EVALS_NOTE_MAX];
     struct cli_evals e;
 
-    (void)state;
     begin(&e, 3, 0);
     for (uint64_t i = 1; i <= 3; i++)
         (void)cli_evals_take(&e, i, 10 - (double)i);
@@ -112,15 +101,4 @@ static void fewer_may_be_kept(void **state)
     assert_false(cli_evals_take(&e, 4, 8));
     assert_true(cli_evals_take(&e, 5, 6));
     assert_true(e.lowest[0] == 6);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mean_is_of_twenty), cmocka_unit_test(patience_counts_what_is_not_lower),
-        cmocka_unit_test(the_lowest_are_known),  cmocka_unit_test(a_note_is_all_of_it),
-        cmocka_unit_test(fewer_may_be_kept),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

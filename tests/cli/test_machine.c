@@ -8,6 +8,7 @@
 #include "offload/machine/machine.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,13 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -91,7 +85,7 @@ static int teardown(void **state)
     return scratch_remove_empty(state); /* fails where something was left behind */
 }
 
-static void budgets_are_capacities(void **state)
+TEST_SETUP(budgets_are_capacities, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -109,9 +103,8 @@ static void budgets_are_capacities(void **state)
 }
 
 /* In a small control group half for the device would leave the host nothing. */
-static void little_memory_is_for_device_and_host(void **state)
+TEST(little_memory_is_for_device_and_host)
 {
-    (void)state;
     for (uint64_t mib = 121; mib < 4096; mib++) {
         const uint64_t device = st_machine_device_budget(mib * MIB), host = st_machine_host_budget(mib * MIB, device);
 
@@ -122,7 +115,7 @@ static void little_memory_is_for_device_and_host(void **state)
     assert_int_equal(st_machine_device_budget(100 * MIB), 0);
 }
 
-static void automatic_budgets_leave_room(void **state)
+TEST_SETUP(automatic_budgets_leave_room, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -139,7 +132,7 @@ static void automatic_budgets_leave_room(void **state)
 }
 
 /* A budget of the host is that of a machine: its ranks divide it, and the drives.  The device is each rank's own. */
-static void ranks_divide_the_machine(void **state)
+TEST_SETUP(ranks_divide_the_machine, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_topology *part;
@@ -158,7 +151,7 @@ static void ranks_divide_the_machine(void **state)
     st_topology_destroy(part);
 }
 
-static void a_missing_directory_is_refused(void **state)
+TEST_SETUP(a_missing_directory_is_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -169,7 +162,7 @@ static void a_missing_directory_is_refused(void **state)
     assert_non_null(strstr(strata_last_error(), "missing"));
 }
 
-static void files_keep_every_field(void **state)
+TEST_SETUP(files_keep_every_field, setup, teardown)
 {
     struct st_machine m = {.name = "a \"box\"",
                            .capacity = {.bytes = {1, UINT64_C(1) << 52, 3}, .workers = 7, .device_is_host = false},
@@ -192,7 +185,6 @@ static void files_keep_every_field(void **state)
     struct st_new_file file;
     char path[128];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
     assert_int_equal(st_new_file_create(&file, path, 0), STRATA_OK);
     assert_int_equal(st_machine_write(&m, &file), STRATA_OK);
@@ -215,7 +207,7 @@ static void files_keep_every_field(void **state)
 
 /* A file that was written before its rate was measured: a card's memory is as fast as its products let expect, a host's is not
  * asked for. */
-static void a_file_without_the_memorys_rate_has_a_stated_one(void **state)
+TEST_SETUP(a_file_without_the_memorys_rate_has_a_stated_one, setup, teardown)
 {
     static const struct {
         const char *text;
@@ -226,7 +218,6 @@ static void a_file_without_the_memorys_rate_has_a_stated_one(void **state)
                  {"{\"device_is_host\": false}", 0}};
     char path[128];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/old.json", scratch_dir);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         struct st_machine m;
@@ -242,7 +233,7 @@ static void a_file_without_the_memorys_rate_has_a_stated_one(void **state)
 }
 
 /* What was not measured is not written: no disk, no drives. */
-static void unknown_fields_are_left_out(void **state)
+TEST(unknown_fields_are_left_out)
 {
     const struct st_machine m = {.name = "box", .capacity = {.bytes = {1, 2, 0}, .workers = 1}, .rates.matmul_flops = 1e9};
     char *text = NULL;
@@ -250,7 +241,6 @@ static void unknown_fields_are_left_out(void **state)
     FILE *file = open_memstream(&text, &bytes);
     struct st_json_writer w;
 
-    (void)state;
     assert_non_null(file);
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
@@ -263,7 +253,7 @@ static void unknown_fields_are_left_out(void **state)
     free(text);
 }
 
-static void every_rate_is_measured(void **state)
+TEST_SETUP(every_rate_is_measured, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -281,7 +271,7 @@ static void every_rate_is_measured(void **state)
     assert_int_equal(kept_log.count, 0);
 }
 
-static void each_of_several_directories_is_measured(void **state)
+TEST_SETUP(each_of_several_directories_is_measured, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_config config = f->config;
@@ -363,7 +353,7 @@ static strata_status count_call(void *model, const struct st_call *call)
     return STRATA_OK;
 }
 
-static void block_and_head_are_measured_where_they_fit(void **state)
+TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_page pages[3] = {[0] = {.kind = ST_PAGE_TABLE, .row_count = 256}, [1] = f->page, [2] = {.kind = ST_PAGE_NORM}};
@@ -409,7 +399,7 @@ static void block_and_head_are_measured_where_they_fit(void **state)
     assert_int_equal(kept_log.count, 2);
 }
 
-static void a_failed_disk_leaves_the_other_rates(void **state)
+TEST_SETUP(a_failed_disk_leaves_the_other_rates, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -424,7 +414,7 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     assert_int_equal(kept_log.count, 1);
 }
 
-static void an_unknown_kernel_set_is_refused(void **state)
+TEST_SETUP(an_unknown_kernel_set_is_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct st_machine m;
@@ -433,25 +423,4 @@ static void an_unknown_kernel_set_is_refused(void **state)
     assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "pentium"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(budgets_are_capacities, setup, teardown),
-        cmocka_unit_test(little_memory_is_for_device_and_host),
-        cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
-        cmocka_unit_test_setup_teardown(ranks_divide_the_machine, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_without_the_memorys_rate_has_a_stated_one, setup, teardown),
-        cmocka_unit_test(unknown_fields_are_left_out),
-        cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
-        cmocka_unit_test_setup_teardown(each_of_several_directories_is_measured, setup, teardown),
-        cmocka_unit_test_setup_teardown(block_and_head_are_measured_where_they_fit, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_failed_disk_leaves_the_other_rates, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unknown_kernel_set_is_refused, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

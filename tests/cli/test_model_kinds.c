@@ -2,17 +2,11 @@
  * to do. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define ADAPTER "{\"peft_type\": \"LORA\", \"r\": 4, \"base_model_name_or_path\": \"org/base\"}"
 
@@ -35,7 +29,7 @@ static void must_say(const struct workplace *w, const char *command, const char 
     program_free(&p);
 }
 
-static void models_that_are_none(void **state)
+TEST(models_that_are_none)
 {
     static const char *const commands[] = {
         "train --model {w}/@ --data {w}/good.bin --max-steps 1 --seq-len 32 --machine {w}/machine.json",
@@ -68,11 +62,10 @@ static void models_that_are_none(void **state)
 }
 
 /* A file in the working directory has no slash in its name, which would make it a preset. */
-static void files_here_are_no_presets(void **state)
+TEST(files_here_are_no_presets)
 {
     struct program p;
 
-    (void)state;
     workplace_run(*state, &p, "plan --model README.md");
     assert_int_equal(p.code, 2);
     assert_non_null(strstr(p.err, "--model README.md: is no directory"));
@@ -82,13 +75,13 @@ static void files_here_are_no_presets(void **state)
     program_free(&p);
 }
 
-static void names_of_the_hub_are_fetched(void **state)
+TEST(names_of_the_hub_are_fetched)
 {
     must_say(*state, "generate --chat --prompt x --model @", "some-org/some-model",
              "nothing is downloaded: fetch it with \"hf download some-org/some-model\"");
 }
 
-static void data_that_is_none(void **state)
+TEST(data_that_is_none)
 {
     static const char *const commands[] = {
         "train --model nano --data {w}/@ --max-steps 1 --seq-len 32 --machine {w}/machine.json",
@@ -128,14 +121,4 @@ static int setup(void **state)
     return rc;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_that_are_none),
-        cmocka_unit_test(files_here_are_no_presets),
-        cmocka_unit_test(names_of_the_hub_are_fetched),
-        cmocka_unit_test(data_that_is_none),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

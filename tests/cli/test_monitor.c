@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "core/trace/tfevents.h"
 #include "tests/cli/ranks.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -10,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN                                                                                                                    \
     "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --machine {w}/machine.json --quiet "                    \
@@ -166,7 +160,7 @@ static void clear(const struct workplace *w)
     workplace_remove(w, "a");
 }
 
-static void numbers_are_those_of_the_metrics(void **state)
+TEST(numbers_are_those_of_the_metrics)
 {
     const struct workplace *w = *state;
     char names[4][256];
@@ -185,7 +179,7 @@ static void numbers_are_those_of_the_metrics(void **state)
 }
 
 /* As other programs write them: with no more digits than tell a number from all others. */
-static void numbers_are_as_short_as_they_can_be(void **state)
+TEST(numbers_are_as_short_as_they_can_be)
 {
     static const struct {
         const char *lr, *rows;
@@ -209,7 +203,7 @@ static void numbers_are_as_short_as_they_can_be(void **state)
 }
 
 /* The second attempt's events begin behind the checkpoint; its rows follow those up to it. */
-static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
+TEST(a_second_attempt_goes_on_behind_the_checkpoint)
 {
     const struct workplace *w = *state;
     char names[2][4][256];
@@ -232,7 +226,7 @@ static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
 }
 
 /* An attempt that ended before its first checkpoint has said of steps what does not count. */
-static void a_first_attempt_without_a_checkpoint_does_not_count(void **state)
+TEST(a_first_attempt_without_a_checkpoint_does_not_count)
 {
     const struct workplace *w = *state;
     char names[2][4][256];
@@ -253,7 +247,7 @@ static void a_first_attempt_without_a_checkpoint_does_not_count(void **state)
 }
 
 /* Of a row that cannot be written whole nothing stays; the other files have all rows. */
-static void a_row_is_there_whole_or_not_at_all(void **state)
+TEST(a_row_is_there_whole_or_not_at_all)
 {
     static const struct {
         const char *name;
@@ -285,7 +279,7 @@ static void a_row_is_there_whole_or_not_at_all(void **state)
 }
 
 /* Rows beyond the checkpoint may be another run's: the file that has them stays, beside the one that goes on. */
-static void rows_of_another_run_are_not_lost(void **state)
+TEST(rows_of_another_run_are_not_lost)
 {
     static const char other[] = "step,lr\r\n2,0.1\r\n4,0.1\r\n6,0.1\r\n400,0.1\r\n";
     const struct workplace *w = *state;
@@ -308,7 +302,7 @@ static void rows_of_another_run_are_not_lost(void **state)
 }
 
 /* Rank 0 writes, and counts the sequences of both. */
-static void ranks_count_together(void **state)
+TEST(ranks_count_together)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -327,7 +321,7 @@ static void ranks_count_together(void **state)
 }
 
 /* The rows cannot be kept: the run ends behind the header of its lines and before its first step. */
-static void a_run_that_does_not_begin_takes_no_time(void **state)
+TEST(a_run_that_does_not_begin_takes_no_time)
 {
     const struct workplace *w = *state;
     char *rows = workplace_expand(w, "{w}/mon/csv/Train_Samples_lr.csv");
@@ -348,7 +342,7 @@ static void a_run_that_does_not_begin_takes_no_time(void **state)
 }
 
 /* Neither a directory nor a job is named: the files are in the working directory, not in the root of the file system. */
-static void without_names_files_are_in_the_working_directory(void **state)
+TEST(without_names_files_are_in_the_working_directory)
 {
     static const char *const files[] = {"Train_Samples_train_loss.csv", "Train_Samples_lr.csv", "Train_Samples_grad_norm.csv"};
     const struct workplace *w = *state;
@@ -368,19 +362,4 @@ static void without_names_files_are_in_the_working_directory(void **state)
     clear(w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_those_of_the_metrics),
-        cmocka_unit_test(numbers_are_as_short_as_they_can_be),
-        cmocka_unit_test(a_second_attempt_goes_on_behind_the_checkpoint),
-        cmocka_unit_test(a_first_attempt_without_a_checkpoint_does_not_count),
-        cmocka_unit_test(a_row_is_there_whole_or_not_at_all),
-        cmocka_unit_test(rows_of_another_run_are_not_lost),
-        cmocka_unit_test(ranks_count_together),
-        cmocka_unit_test(a_run_that_does_not_begin_takes_no_time),
-        cmocka_unit_test(without_names_files_are_in_the_working_directory),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

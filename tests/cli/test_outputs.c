@@ -3,6 +3,7 @@
 #include "strata/types.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <math.h>
@@ -10,13 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define NVME_RUN                                                                                                                 \
     "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --grad-accum 3 --max-steps 6 --machine "                \
@@ -182,7 +176,7 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
 }
 
 /* What was asked for, and what the drives' directory refused: each under its own key. */
-static void the_header_has_what_the_run_was_asked_for(void **state)
+TEST(the_header_has_what_the_run_was_asked_for)
 {
     static const char *const refused[] = {"nvme.register", "nvme.direct"};
     const struct workplace *w = *state;
@@ -209,7 +203,7 @@ static void the_header_has_what_the_run_was_asked_for(void **state)
     }
 }
 
-static void metrics_model_and_eval_agree(void **state)
+TEST(metrics_model_and_eval_agree)
 {
     const struct workplace *w = *state;
     struct seen seen = {0};
@@ -254,7 +248,7 @@ static void check_stdout_line(const st_json *line, unsigned index, void *ctx)
         assert_non_null(at(line, "summary.steps"));
 }
 
-static void json_train_keeps_standard_output_clean(void **state)
+TEST(json_train_keeps_standard_output_clean)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -268,7 +262,7 @@ static void json_train_keeps_standard_output_clean(void **state)
     program_free(&p);
 }
 
-static void plan_json_has_its_stable_keys(void **state)
+TEST(plan_json_has_its_stable_keys)
 {
     static const char *const numbers[] = {"tiers.device.capacity",
                                           "tiers.device.needed",
@@ -316,7 +310,7 @@ static void plan_json_has_its_stable_keys(void **state)
 }
 
 /* The figures themselves are checked where they are JSON. */
-static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
+TEST(a_run_says_what_it_writes_and_its_plan_in_short)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -341,7 +335,7 @@ static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
 }
 
 /* Once, and by rank 0; a run that keeps its weights says nothing. */
-static void a_run_that_keeps_nothing_says_so(void **state)
+TEST(a_run_that_keeps_nothing_says_so)
 {
     static const struct {
         const char *options;
@@ -370,7 +364,7 @@ static void a_run_that_keeps_nothing_says_so(void **state)
     }
 }
 
-static void plan_says_which_rates_there_are(void **state)
+TEST(plan_says_which_rates_there_are)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -391,7 +385,7 @@ static void plan_says_which_rates_there_are(void **state)
 }
 
 /* The file's capacities stand for a machine that is not here. */
-static void plan_for_another_machine(void **state)
+TEST(plan_for_another_machine)
 {
     static const char machine[] = "{\"name\":\"big\",\"device_bytes\":85899345920,\"host_bytes\":2e12,\"nvme_bytes\":8e12}";
     const struct workplace *w = *state;
@@ -411,7 +405,7 @@ static void plan_for_another_machine(void **state)
     workplace_remove(w, "big.json");
 }
 
-static void info_and_check_speak_json(void **state)
+TEST(info_and_check_speak_json)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -439,7 +433,7 @@ static void info_and_check_speak_json(void **state)
 }
 
 /* A measured file is one that a run accepts. */
-static void measured_rates_can_be_read_back(void **state)
+TEST(measured_rates_can_be_read_back)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -470,7 +464,7 @@ static void measured_rates_can_be_read_back(void **state)
 }
 
 /* What a launcher sets for every program is not obeyed, and that is said unless the number of workers is asked for. */
-static void openmp_threads_are_noted(void **state)
+TEST(openmp_threads_are_noted)
 {
     static const struct {
         const char *value, *threads;
@@ -521,7 +515,7 @@ static char *digest_of(const struct workplace *w, const char *command)
 }
 
 /* A step that changes nothing writes what was read: weights, config, and what lay beside them. */
-static void a_model_that_was_read_is_written_as_it_was(void **state)
+TEST(a_model_that_was_read_is_written_as_it_was)
 {
     const struct workplace *w = *state;
     char *before, *after;
@@ -552,22 +546,4 @@ static void a_model_that_was_read_is_written_as_it_was(void **state)
     workplace_remove(w, "kept");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_header_has_what_the_run_was_asked_for),
-        cmocka_unit_test(metrics_model_and_eval_agree),
-        cmocka_unit_test(json_train_keeps_standard_output_clean),
-        cmocka_unit_test(plan_json_has_its_stable_keys),
-        cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
-        cmocka_unit_test(a_run_that_keeps_nothing_says_so),
-        cmocka_unit_test(plan_says_which_rates_there_are),
-        cmocka_unit_test(plan_for_another_machine),
-        cmocka_unit_test(info_and_check_speak_json),
-        cmocka_unit_test(measured_rates_can_be_read_back),
-        cmocka_unit_test(openmp_threads_are_noted),
-        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

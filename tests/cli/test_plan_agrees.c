@@ -5,17 +5,11 @@
 #include "tests/cli/ranks.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN  "--model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --device-memory 64M --host-memory 64M "
 #define CARD "--machine {w}/card.json "
@@ -64,7 +58,7 @@ static void put_card(const struct workplace *w, const char *without)
 }
 
 /* Its batch, and the sets that checkpoints take. */
-static void a_run_that_goes_on_is_planned_as_it_runs(void **state)
+TEST(a_run_that_goes_on_is_planned_as_it_runs)
 {
     static const char *const tiers[] = {"device", "host", "nvme"};
     const struct workplace *w = *state;
@@ -99,7 +93,7 @@ static void a_run_that_goes_on_is_planned_as_it_runs(void **state)
 }
 
 /* The budget of its device and its workers are a rank's own, on the host's cores, too, whose memory and drives they divide. */
-static void a_rank_is_planned_as_it_runs(void **state)
+TEST(a_rank_is_planned_as_it_runs)
 {
     static const char *const tiers[] = {"device", "host", "nvme"}, *const figures[] = {"capacity", "needed", "minimum"};
     static const char options[] = "--model nano --seq-len 32 --machine {w}/machine.json --device-memory 8M --host-memory 24M "
@@ -134,7 +128,7 @@ static void a_rank_is_planned_as_it_runs(void **state)
 }
 
 /* The line at its end tells of this program's steps and of the run's apart. */
-static void the_end_of_a_resumed_run_counts_its_own_tokens(void **state)
+TEST(the_end_of_a_resumed_run_counts_its_own_tokens)
 {
     const struct workplace *w = *state;
     char *text = text_of(w, "train " RUN "--max-steps 3 --save {w}/short");
@@ -151,7 +145,7 @@ static void the_end_of_a_resumed_run_counts_its_own_tokens(void **state)
 }
 
 /* Saving takes time, in which a run writes no more than the drive can. */
-static void no_more_is_written_a_day_than_the_drive_can(void **state)
+TEST(no_more_is_written_a_day_than_the_drive_can)
 {
     const struct workplace *w = *state;
     st_json *plan;
@@ -165,7 +159,7 @@ static void no_more_is_written_a_day_than_the_drive_can(void **state)
 }
 
 /* A rate that a bound needs is missing: none is printed, and nobody is told to give what was given. */
-static void a_missing_rate_is_no_bound(void **state)
+TEST(a_missing_rate_is_no_bound)
 {
     const struct workplace *w = *state;
     char *text;
@@ -184,7 +178,7 @@ static void a_missing_rate_is_no_bound(void **state)
 }
 
 /* Short sequences make so many micro-batches of one that no step of them is planned: larger ones are asked what would fit. */
-static void short_sequences_are_told_what_would_fit(void **state)
+TEST(short_sequences_are_told_what_would_fit)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -196,7 +190,7 @@ static void short_sequences_are_told_what_would_fit(void **state)
 }
 
 /* Directories may be a list, as in a configuration. */
-static void a_question_takes_directories_as_a_configuration_does(void **state)
+TEST(a_question_takes_directories_as_a_configuration_does)
 {
     static const struct {
         const char *value, *written;
@@ -230,7 +224,7 @@ static void a_question_takes_directories_as_a_configuration_does(void **state)
 }
 
 /* The configuration's own schedule is the one that a plan by the same rates chooses, here one of each. */
-static void a_bench_takes_the_schedule_of_the_plan(void **state)
+TEST(a_bench_takes_the_schedule_of_the_plan)
 {
     static const char *const runs[][2] = {{"", "gated"}, {"--seq-len 256 --set strata.cache=0 ", "serial"}};
     const struct workplace *w = *state;
@@ -255,18 +249,4 @@ static void a_bench_takes_the_schedule_of_the_plan(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_that_goes_on_is_planned_as_it_runs),
-        cmocka_unit_test(a_rank_is_planned_as_it_runs),
-        cmocka_unit_test(the_end_of_a_resumed_run_counts_its_own_tokens),
-        cmocka_unit_test(no_more_is_written_a_day_than_the_drive_can),
-        cmocka_unit_test(a_missing_rate_is_no_bound),
-        cmocka_unit_test(short_sequences_are_told_what_would_fit),
-        cmocka_unit_test(a_question_takes_directories_as_a_configuration_does),
-        cmocka_unit_test(a_bench_takes_the_schedule_of_the_plan),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -3,15 +3,11 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NVME                                                                                                                     \
     "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme "         \
@@ -37,7 +33,7 @@ static void write_machine(const struct workplace *w, const char *name, const st_
 
 /* The object in the output is a machine file, and with it the plan is the same, with every device and directory that is not here.
  */
-static void names_and_their_file_plan_the_same(void **state)
+TEST(names_and_their_file_plan_the_same)
 {
     const struct workplace *w = *state;
     struct program by_name, by_file;
@@ -59,7 +55,7 @@ static void names_and_their_file_plan_the_same(void **state)
 }
 
 /* Where directories lie here does not say where checkpoints would there: beside the state, if it is not here. */
-static void nothing_of_this_machine_enters(void **state)
+TEST(nothing_of_this_machine_enters)
 {
     static const char *const saving[] = {PLAN NAMES "--save /nowhere/else/that/is", PLAN NAMES "--save {w}/checkpoints",
                                          PLAN "--machine tests/machines/card-24gb.json --save {w}/checkpoints"};
@@ -77,7 +73,7 @@ static void nothing_of_this_machine_enters(void **state)
     }
 }
 
-static void a_drive_is_needed_where_something_lies_on_one(void **state)
+TEST(a_drive_is_needed_where_something_lies_on_one)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -89,7 +85,7 @@ static void a_drive_is_needed_where_something_lies_on_one(void **state)
 }
 
 /* A GPU whose memory no file says is one that is here. */
-static void a_gpu_of_unknown_memory_must_be_here(void **state)
+TEST(a_gpu_of_unknown_memory_must_be_here)
 {
     static const char file[] = "{\"device_is_host\":false,\"host_bytes\":8000000000}";
     const struct workplace *w = *state;
@@ -105,7 +101,7 @@ static void a_gpu_of_unknown_memory_must_be_here(void **state)
 }
 
 /* A card without bf16 is planned for in fp16 alone; the question, which nobody has told a precision, is answered in it. */
-static void a_card_without_bf16_trains_in_fp16(void **state)
+TEST(a_card_without_bf16_trains_in_fp16)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -129,7 +125,7 @@ static void a_card_without_bf16_trains_in_fp16(void **state)
 }
 
 /* What such a card's attention refuses, a plan for it refuses, too. */
-static void a_card_without_bf16_trains_no_wide_heads(void **state)
+TEST(a_card_without_bf16_trains_no_wide_heads)
 {
     static const struct {
         const char *options, *error; /* NULL: it is planned */
@@ -156,7 +152,7 @@ static void a_card_without_bf16_trains_no_wide_heads(void **state)
 }
 
 /* Where the GPU's memory is the host's nothing is offloaded from the one to the other, nor is that proposed. */
-static void one_memory_is_no_place_to_offload_to(void **state)
+TEST(one_memory_is_no_place_to_offload_to)
 {
     static const char file[] =
         "{\"device_is_host\":false,\"unified\":true,\"device_bytes\":8000000000,\"host_bytes\":64000000000}";
@@ -186,7 +182,7 @@ static void one_memory_is_no_place_to_offload_to(void **state)
     program_free(&p);
 }
 
-static void what_was_assumed_is_said(void **state)
+TEST(what_was_assumed_is_said)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -207,7 +203,7 @@ static void what_was_assumed_is_said(void **state)
 }
 
 /* The shapes of a published model are known without its files. */
-static void a_published_name_is_enough(void **state)
+TEST(a_published_name_is_enough)
 {
     static const char *const names[] = {"meta-llama/Llama-3.2-1B", "Llama-3.2-1B-Instruct", "llama-1b"};
     const struct workplace *w = *state;
@@ -225,7 +221,7 @@ static void a_published_name_is_enough(void **state)
 }
 
 /* A config.json alone plans as its directory with weights does. */
-static void shapes_are_enough(void **state)
+TEST(shapes_are_enough)
 {
     static const char shapes[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,"
                                  "\"num_attention_heads\":4,\"vocab_size\":256,\"max_position_embeddings\":64}";
@@ -248,7 +244,7 @@ static void shapes_are_enough(void **state)
     program_free(&of_file);
 }
 
-static void the_list_names_cards_and_sources(void **state)
+TEST(the_list_names_cards_and_sources)
 {
     static const char *const spellings[] = {"plan --gpu list", "plan --gpu help"};
     const struct workplace *w = *state;
@@ -264,21 +260,4 @@ static void the_list_names_cards_and_sources(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_their_file_plan_the_same),
-        cmocka_unit_test(nothing_of_this_machine_enters),
-        cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
-        cmocka_unit_test(a_gpu_of_unknown_memory_must_be_here),
-        cmocka_unit_test(a_card_without_bf16_trains_in_fp16),
-        cmocka_unit_test(a_card_without_bf16_trains_no_wide_heads),
-        cmocka_unit_test(one_memory_is_no_place_to_offload_to),
-        cmocka_unit_test(what_was_assumed_is_said),
-        cmocka_unit_test(a_published_name_is_enough),
-        cmocka_unit_test(shapes_are_enough),
-        cmocka_unit_test(the_list_names_cards_and_sources),
-    };
-
-    return cmocka_run_group_tests_name("cli.plan_hardware", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -3,15 +3,11 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PLAN                                                                                                                     \
     "plan --model nano --seq-len 128 --grad-accum 2 --device-memory 4M --host-memory 16M --nvme {w}/nvme "                       \
@@ -46,7 +42,7 @@ static void check_op(const st_json *op, double index, struct sums *sums)
     sums->write += strcmp(lane, "write") == 0 ? bytes : 0;
 }
 
-static void ops_add_up_to_the_plan(void **state)
+TEST(ops_add_up_to_the_plan)
 {
     const struct workplace *w = *state;
     struct sums sums = {0};
@@ -84,7 +80,7 @@ static size_t count_of(const char *text, const char *word)
 }
 
 /* A line has all operands of its op, and no other's: their tiers are the same words in both. */
-static void text_has_the_operands_of_the_ops(void **state)
+TEST(text_has_the_operands_of_the_ops)
 {
     static const char *const tiers[][2] = {
         {"=device:", "\"tier\":\"device\""}, {"=host:", "\"tier\":\"host\""}, {"=nvme:", "\"tier\":\"nvme\""}};
@@ -104,7 +100,7 @@ static void text_has_the_operands_of_the_ops(void **state)
 }
 
 /* The same ops as text: a heading, then a line each. */
-static void text_names_what_an_op_touches(void **state)
+TEST(text_names_what_an_op_touches)
 {
     const struct workplace *w = *state;
     char last[32] = "";
@@ -122,7 +118,7 @@ static void text_names_what_an_op_touches(void **state)
     program_free(&p);
 }
 
-static void without_a_plan_there_is_none(void **state)
+TEST(without_a_plan_there_is_none)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -133,14 +129,4 @@ static void without_a_plan_there_is_none(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ops_add_up_to_the_plan),
-        cmocka_unit_test(text_names_what_an_op_touches),
-        cmocka_unit_test(text_has_the_operands_of_the_ops),
-        cmocka_unit_test(without_a_plan_there_is_none),
-    };
-
-    return cmocka_run_group_tests_name("plan_ops", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -3,16 +3,12 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define CARD                                                                                                                     \
     "{\"name\":\"card\",\"device_bytes\":%s,\"host_bytes\":%s,\"nvme_bytes\":1e13,\"workers\":16,\"device_is_host\":false,"      \
@@ -56,7 +52,7 @@ static uint32_t count(const st_json *array)
 }
 
 /* Without a file rates are measured where that is asked for, and else not known. */
-static void rates_are_measured_where_asked(void **state)
+TEST(rates_are_measured_where_asked)
 {
     static const char plan[] = "plan --model nano --micro-batch 1 --seq-len 32 --json";
     struct program p;
@@ -74,7 +70,7 @@ static void rates_are_measured_where_asked(void **state)
 }
 
 /* A machine that is given judges, be its device a GPU or the host; one that is measured here does not where it is the host. */
-static void a_machine_that_is_given_judges(void **state)
+TEST(a_machine_that_is_given_judges)
 {
     static const struct {
         const char *options, *judge;
@@ -100,7 +96,7 @@ static void a_machine_that_is_given_judges(void **state)
 }
 
 /* State on a slow disk: the disk is what stalls, and a second drive is what helps. */
-static void a_slow_disk_is_named(void **state)
+TEST(a_slow_disk_is_named)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -130,7 +126,7 @@ static void a_slow_disk_is_named(void **state)
 }
 
 /* What checkpoints write beside the sets is said, timed at the rate of writes, and counted with what wears the drives. */
-static void checkpoints_are_counted(void **state)
+TEST(checkpoints_are_counted)
 {
 #define PLAN  "plan --model gpt2 --machine {w}/card.json --json --save {w}/checkpoints "
 #define SAVED PLAN "--max-steps 25 "
@@ -181,7 +177,7 @@ static void checkpoints_are_counted(void **state)
 
 /* A save every so many steps, and one after the last, which may be the same; gated updates of the first step come with the flush.
  */
-static void writes_of_a_run_add_up(void **state)
+TEST(writes_of_a_run_add_up)
 {
     static const struct {
         uint32_t steps, saves;
@@ -216,7 +212,7 @@ static void writes_of_a_run_add_up(void **state)
 
 /* Nothing is on the disk, and all of the state is on the device: neither a drive nor memory can matter.  Only the device works,
  * at its products or over its memory: both twice as fast halve the step. */
-static void what_cannot_matter_is_left_out(void **state)
+TEST(what_cannot_matter_is_left_out)
 {
     const struct workplace *w = *state;
     const st_json *more;
@@ -239,7 +235,7 @@ static void what_cannot_matter_is_left_out(void **state)
     program_free(&p);
 }
 
-static void text_says_the_same(void **state)
+TEST(text_says_the_same)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -267,7 +263,7 @@ static void keep_first_core(cpu_set_t *set)
 }
 
 /* How many cores plan is not how many the other machine has. */
-static void who_plans_does_not_matter(void **state)
+TEST(who_plans_does_not_matter)
 {
     const char *const command = "plan --model nano --micro-batch 1 --machine {w}/card.json --json";
     const struct workplace *w = *state;
@@ -287,18 +283,4 @@ static void who_plans_does_not_matter(void **state)
     program_free(&one);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_are_measured_where_asked),
-        cmocka_unit_test(a_machine_that_is_given_judges),
-        cmocka_unit_test(a_slow_disk_is_named),
-        cmocka_unit_test(checkpoints_are_counted),
-        cmocka_unit_test(writes_of_a_run_add_up),
-        cmocka_unit_test(what_cannot_matter_is_left_out),
-        cmocka_unit_test(text_says_the_same),
-        cmocka_unit_test(who_plans_does_not_matter),
-    };
-
-    return cmocka_run_group_tests_name("plan_predict", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

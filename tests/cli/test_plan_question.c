@@ -4,17 +4,12 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 struct question {
     const char *model, *machine, *step;
@@ -59,7 +54,7 @@ static void check_nothing_is_faster(const st_json *answer)
 }
 
 /* Of what is about as fast, drafts included, the largest micro-batches. */
-static void micro_batches_are_large(void **state)
+TEST(micro_batches_are_large)
 {
     st_json *answer = asked(*state, 0, "plan --model nano --gpu 4090 --batch-tokens 4K --tokens 1B --json");
     const st_json *chosen = st_json_get(answer, "chosen");
@@ -121,14 +116,14 @@ static void check_question(const struct workplace *w, const struct question *q)
     st_json_free(plan);
 }
 
-static void the_file_plans_the_same(void **state)
+TEST(the_file_plans_the_same)
 {
     for (size_t i = 0; i < sizeof(quick) / sizeof(quick[0]); i++)
         check_question(*state, &quick[i]);
 }
 
 /* What can be simulated comes before what lacks a rate, and where nothing can be, the answer says that it is a bound. */
-static void a_missing_rate_is_no_advantage(void **state)
+TEST(a_missing_rate_is_no_advantage)
 {
     static const char begin[] = "{\"device_bytes\": 7e9, \"host_bytes\": 11e9, \"nvme_bytes\": 5e11, \"device_is_host\": false, "
                                 "\"upload\": 1e10, \"download\": 1e10, \"update\": 2e9",
@@ -157,7 +152,7 @@ static void a_missing_rate_is_no_advantage(void **state)
 }
 
 /* With twice the modules the command would still be given as much of them. */
-static void memory_that_is_given_stays(void **state)
+TEST(memory_that_is_given_stays)
 {
     st_json *answer =
         asked(*state, 0,
@@ -171,7 +166,7 @@ static void memory_that_is_given_stays(void **state)
 }
 
 /* A part more is nothing to lose by: what was chosen works with it, too, whatever the drafts say. */
-static void no_part_more_makes_a_step_longer(void **state)
+TEST(no_part_more_makes_a_step_longer)
 {
     static const char *const parts[] = {"gpu", "ram", "drive"};
     static const char *const questions[] = {
@@ -196,7 +191,7 @@ static void no_part_more_makes_a_step_longer(void **state)
 }
 
 /* The next larger card has a link of half the rate: its row says how long its own step is. */
-static void a_card_that_is_slower_in_something_is_not_flattered(void **state)
+TEST(a_card_that_is_slower_in_something_is_not_flattered)
 {
     static const char ask[] = "plan --model nano --batch-tokens 256 --threads 2 --ram 64GB:8xDDR5-5600 --device-memory 4M --json";
     char command[256];
@@ -223,7 +218,7 @@ static void the_files_of_people_plan_the_same(void **state)
         check_question(*state, &people[i]);
 }
 
-static void advice_taken_literally_fits(void **state)
+TEST(advice_taken_literally_fits)
 {
     static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --json --device-memory 256MiB "
                               "--host-memory 1GiB";
@@ -249,7 +244,7 @@ static void advice_taken_literally_fits(void **state)
 }
 
 /* Where full training has no room adapters may, and beside nf4 with less; their files plan the same on this machine. */
-static void adapters_are_offered_where_all_does_not_fit(void **state)
+TEST(adapters_are_offered_where_all_does_not_fit)
 {
     static const char machine[] = "--model gpt2 --seq-len 256 --gpu 4090 --device-memory 256MiB --host-memory 512MiB --json";
     static const char *const methods[] = {"lora", "qlora"};
@@ -288,7 +283,7 @@ static void adapters_are_offered_where_all_does_not_fit(void **state)
 }
 
 /* Together: each is lacking, and no more than that. */
-static void memories_that_are_advised_together_fit(void **state)
+TEST(memories_that_are_advised_together_fit)
 {
     static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --drive gen4:1TB --json";
     const struct workplace *w = *state;
@@ -312,7 +307,7 @@ static void memories_that_are_advised_together_fit(void **state)
 }
 
 /* Of many sequences they take more host memory than there is. */
-static void checkpoints_of_activations_may_lie_on_drives(void **state)
+TEST(checkpoints_of_activations_may_lie_on_drives)
 {
     st_json *answer = asked(*state, 0,
                             "plan --model gpt2 --seq-len 256 --batch-tokens 16K --gpu 4060-laptop --drive gen4:1TB "
@@ -323,7 +318,7 @@ static void checkpoints_of_activations_may_lie_on_drives(void **state)
     st_json_free(answer);
 }
 
-static void the_text_says_how_long_and_on_what(void **state)
+TEST(the_text_says_how_long_and_on_what)
 {
     struct program p;
 
@@ -353,7 +348,7 @@ static void the_text_says_how_long_and_on_what(void **state)
 }
 
 /* As many steps as a run of so many epochs has, the last of each smaller; whoever names data alone means one. */
-static void data_says_how_long_the_run_is(void **state)
+TEST(data_says_how_long_the_run_is)
 {
     static const struct {
         const char *options;
@@ -381,7 +376,7 @@ static void data_says_how_long_the_run_is(void **state)
 }
 
 /* Whoever says nothing of a run asks; a plan is for those who do, and the answer ends with the plan that it recommends. */
-static void what_makes_a_question(void **state)
+TEST(what_makes_a_question)
 {
     static const struct {
         const char *options;
@@ -418,7 +413,7 @@ static void what_makes_a_question(void **state)
 
 /* Of several ranks the answer is a stage, too: what one card cannot hold eight share, the lowest stage that fits is named, and
  * the file plans the same for as many. */
-static void ranks_are_asked_about(void **state)
+TEST(ranks_are_asked_about)
 {
     static const char ask[] = "--model gpt2 --seq-len 128 --gpu a100-80gb --device-memory 1200MiB --ranks 8";
     char command[256];
@@ -442,7 +437,7 @@ static void ranks_are_asked_about(void **state)
 }
 
 /* The rates of this machine are measured, where no other is named. */
-static void this_machine_is_asked_about(void **state)
+TEST(this_machine_is_asked_about)
 {
     struct program p;
 
@@ -468,27 +463,9 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(micro_batches_are_large),
-        cmocka_unit_test(the_file_plans_the_same),
-        cmocka_unit_test(a_missing_rate_is_no_advantage),
-        cmocka_unit_test(memory_that_is_given_stays),
-        cmocka_unit_test(no_part_more_makes_a_step_longer),
-        cmocka_unit_test(a_card_that_is_slower_in_something_is_not_flattered),
-        cmocka_unit_test(advice_taken_literally_fits),
-        cmocka_unit_test(adapters_are_offered_where_all_does_not_fit),
-        cmocka_unit_test(memories_that_are_advised_together_fit),
-        cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
-        cmocka_unit_test(the_text_says_how_long_and_on_what),
-        cmocka_unit_test(data_says_how_long_the_run_is),
-        cmocka_unit_test(what_makes_a_question),
-        cmocka_unit_test(ranks_are_asked_about),
-        cmocka_unit_test(this_machine_is_asked_about),
-    };
     const struct CMUnitTest longer[] = {cmocka_unit_test(the_files_of_people_plan_the_same)};
 
-    (void)argv;
-    return argc > 1 ? cmocka_run_group_tests(longer, setup, teardown) : cmocka_run_group_tests(tests, setup, teardown);
+    return argc > 1 ? cmocka_run_group_tests(longer, setup, teardown) : test_run(setup, teardown);
 }

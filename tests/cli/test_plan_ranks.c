@@ -5,15 +5,11 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NODE "--machine tests/machines/h100-node8.json "
 #define PLAN                                                                                                                     \
@@ -37,7 +33,7 @@ static double capacity(const st_json *root, const char *tier)
 }
 
 /* A node's memory and drives are its ranks'; each has its device. */
-static void a_rank_has_its_part_of_a_node(void **state)
+TEST(a_rank_has_its_part_of_a_node)
 {
     static const struct {
         const char *command;
@@ -67,7 +63,7 @@ static void a_rank_has_its_part_of_a_node(void **state)
 }
 
 /* A device that is the host is a node's, too; but what a rank is given by name it has, in the table's rows as in the plan. */
-static void what_a_rank_is_given_is_not_divided(void **state)
+TEST(what_a_rank_is_given_is_not_divided)
 {
     static const char host[] = "{\"device_bytes\":8589934592,\"host_bytes\":17179869184,\"workers\":8,\"device_is_host\":true}";
     const struct workplace *w = *state;
@@ -88,7 +84,7 @@ static void what_a_rank_is_given_is_not_divided(void **state)
 }
 
 /* What a drive's blocks add is left out of a rank's part, which is as many bytes per parameter for each number of ranks. */
-static void bytes_without_padding_are_a_ranks_own(void **state)
+TEST(bytes_without_padding_are_a_ranks_own)
 {
     const struct workplace *w = *state;
     double of_one = 0;
@@ -119,7 +115,7 @@ static void bytes_without_padding_are_a_ranks_own(void **state)
 
 /* What comes to a rank, beside ZeRO: of P = 124,439,808 parameters in bf16 and 4 micro-batches on 2 ranks 2 P, 5 P and 12 P. With
  * adapters of A = 589,824 in fp32 stage 3 gathers the 2 P bytes of the others, too. */
-static void exchanges_are_beside_those_of_zero(void **state)
+TEST(exchanges_are_beside_those_of_zero)
 {
     static const struct {
         const char *options, *said;
@@ -152,7 +148,7 @@ static void exchanges_are_beside_those_of_zero(void **state)
 /* The paper's 16 P, 4 P + 12 P / N, 2 P + 14 P / N and 16 P / N of GPT-2's P on 4 ranks, in bf16 and fp32 (where weights and
  * gradients have 4 bytes); here 14 P, then 2 P + 12 P / N, and 16 bytes where no master is split; slices are padded.  Adapters
  * leave P frozen. */
-static void model_states_are_beside_those_of_zero(void **state)
+TEST(model_states_are_beside_those_of_zero)
 {
     static const double p = 124439808, adapted = 589824;
     const struct {
@@ -198,7 +194,7 @@ static double item(const st_json *root, const char *name)
 
 /* Slices of GPT-2's twelve blocks on 4 ranks: a quarter of their 7,087,872 parameters' bf16 each, apart from what is whole, and
  * with that in the sum of the model states: 14 P / 4 of blocks, 2 P + 12 P / 4 of the rest. */
-static void slices_have_a_row_of_their_own(void **state)
+TEST(slices_have_a_row_of_their_own)
 {
     static const double block = 7087872, rest = 124439808 - 12 * 7087872;
     static const char ask[] = "plan --model gpt2 --seq-len 128 --ranks 4 --set zero_optimization.stage=3 " NODE;
@@ -232,7 +228,7 @@ static void slices_have_a_row_of_their_own(void **state)
 }
 
 /* What does not fit has ZeRO's bytes alone, and what only reads has none. */
-static void model_states_are_told_where_they_are_known(void **state)
+TEST(model_states_are_told_where_they_are_known)
 {
     struct program p;
 
@@ -247,7 +243,7 @@ static void model_states_are_told_where_they_are_known(void **state)
 }
 
 /* Sixteen A100 are two nodes of eight: what crosses their network makes the step longer; --nodes says otherwise. */
-static void cards_that_come_in_nodes_are_on_several(void **state)
+TEST(cards_that_come_in_nodes_are_on_several)
 {
     static const char ask[] =
         "plan --model gpt2 --seq-len 128 --json --gpu a100 --ram 1TB --set zero_optimization.stage=1 --ranks ";
@@ -275,7 +271,7 @@ static void cards_that_come_in_nodes_are_on_several(void **state)
 }
 
 /* The row of as many ranks is the plan itself; a budget given by hand is a node's, too. */
-static void the_table_has_the_plan(void **state)
+TEST(the_table_has_the_plan)
 {
     const struct workplace *w = *state;
     double ranks = 0, last_host = 0, of_one = 0;
@@ -310,7 +306,7 @@ static void the_table_has_the_plan(void **state)
 }
 
 /* So is each other row, though its ranks have other workers, with scratch of their own. */
-static void each_row_is_the_plan_of_so_many(void **state)
+TEST(each_row_is_the_plan_of_so_many)
 {
     const struct workplace *w = *state;
     struct program p, own;
@@ -336,7 +332,7 @@ static void each_row_is_the_plan_of_so_many(void **state)
 }
 
 /* Each rank of a node has its files on the node's drives. */
-static void what_drives_of_a_node_hold_is_of_all_its_ranks(void **state)
+TEST(what_drives_of_a_node_hold_is_of_all_its_ranks)
 {
     const struct workplace *w = *state;
     uint32_t rows = 0;
@@ -374,7 +370,7 @@ static void what_drives_of_a_node_hold_is_of_all_its_ranks(void **state)
 }
 
 /* Tokens of all ranks in the time of their step, however many: 2^32 of 1024 ranks. */
-static void tokens_of_all_ranks_are_counted(void **state)
+TEST(tokens_of_all_ranks_are_counted)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -394,7 +390,7 @@ static void tokens_of_all_ranks_are_counted(void **state)
 
 /* What one rank cannot hold, several can: rows that do not fit say what lacks, and the others are compared with the first that
  * fits. */
-static void rows_that_do_not_fit_say_why(void **state)
+TEST(rows_that_do_not_fit_say_why)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -419,7 +415,7 @@ static void rows_that_do_not_fit_say_why(void **state)
 }
 
 /* Where room is not what a row lacks, it says what; nothing is known of its bytes. */
-static void a_row_without_a_plan_says_why(void **state)
+TEST(a_row_without_a_plan_says_why)
 {
     static const char many_chunks[] = "plan --model llama-2-7b --seq-len 128 --ranks 2 --scale --device-memory 100MiB "
                                       "--host-memory 100MiB --set strata.chunk_size=16384 --set zero_optimization.stage=1 " NODE;
@@ -454,7 +450,7 @@ static void a_row_without_a_plan_says_why(void **state)
 }
 
 /* A node has as many as its machine says, however many were asked for; --nodes says otherwise. */
-static void a_table_has_nodes_of_the_machine(void **state)
+TEST(a_table_has_nodes_of_the_machine)
 {
     static const struct {
         const char *options;
@@ -480,7 +476,7 @@ static void a_table_has_nodes_of_the_machine(void **state)
 }
 
 /* Where the ranks that were asked for have too little, the table says how many would do. */
-static void a_plan_that_does_not_fit_has_the_table(void **state)
+TEST(a_plan_that_does_not_fit_has_the_table)
 {
     static const char plan[] =
         "plan --model llama-2-7b --seq-len 128 --scale --device-memory 64G " NODE "--set zero_optimization.stage=1";
@@ -495,7 +491,7 @@ static void a_plan_that_does_not_fit_has_the_table(void **state)
 }
 
 /* Without a rate of the network the plan says what it takes it for. */
-static void an_unknown_network_is_named(void **state)
+TEST(an_unknown_network_is_named)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -511,27 +507,4 @@ static void an_unknown_network_is_named(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges_are_beside_those_of_zero),
-        cmocka_unit_test(model_states_are_beside_those_of_zero),
-        cmocka_unit_test(slices_have_a_row_of_their_own),
-        cmocka_unit_test(model_states_are_told_where_they_are_known),
-        cmocka_unit_test(a_rank_has_its_part_of_a_node),
-        cmocka_unit_test(what_a_rank_is_given_is_not_divided),
-        cmocka_unit_test(bytes_without_padding_are_a_ranks_own),
-        cmocka_unit_test(cards_that_come_in_nodes_are_on_several),
-        cmocka_unit_test(the_table_has_the_plan),
-        cmocka_unit_test(each_row_is_the_plan_of_so_many),
-        cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
-        cmocka_unit_test(tokens_of_all_ranks_are_counted),
-        cmocka_unit_test(rows_that_do_not_fit_say_why),
-        cmocka_unit_test(a_row_without_a_plan_says_why),
-        cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
-        cmocka_unit_test(a_table_has_nodes_of_the_machine),
-        cmocka_unit_test(an_unknown_network_is_named),
-    };
-
-    return cmocka_run_group_tests_name("cli.plan_ranks", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

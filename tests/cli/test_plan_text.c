@@ -3,12 +3,11 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const tiers[] = {"device", "host", "nvme"};
 #define TIERS (sizeof(tiers) / sizeof(tiers[0]))
@@ -242,7 +241,7 @@ static void check_first_lines(const struct pair *both)
     once(both, line);
 }
 
-static void numbers_are_those_of_the_json(void **state)
+TEST(numbers_are_those_of_the_json)
 {
 #define CARD "--machine {w}/card.json "
 #define NVME "--set zero_optimization.offload_optimizer.device=nvme "
@@ -271,11 +270,4 @@ static void numbers_are_those_of_the_json(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_those_of_the_json),
-    };
-
-    return cmocka_run_group_tests_name("plan_text", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -8,6 +8,7 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/store.h"
@@ -17,13 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CUTS_ALL    1000u
 #define CUTS_SAMPLE 20u
@@ -159,7 +153,7 @@ static void cut_once(const struct workplace *w, struct disk *disk, uint32_t run,
     free(save);
 }
 
-static void a_cut_costs_no_checkpoint(void **state)
+TEST(a_cut_costs_no_checkpoint)
 {
     const struct workplace *w = *state;
     const uint32_t cuts = (sample_is_all() ? CUTS_ALL : CUTS_SAMPLE) / RUN_COUNT;
@@ -174,12 +168,4 @@ static void a_cut_costs_no_checkpoint(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_costs_no_checkpoint),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -2,17 +2,11 @@
  * weights are stored in; and what a start says of that and of clipping. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CLIPPED  "\"gradient_clipping\":1"
 #define OFF      "{\"bf16\":{\"enabled\":false}," CLIPPED "}"
@@ -73,7 +67,7 @@ static void check_row(const struct workplace *w, const struct precision_row *row
     program_free(&p);
 }
 
-static void what_is_named_and_what_is_left_out(void **state)
+TEST(what_is_named_and_what_is_left_out)
 {
     static const struct precision_row rows[] = {
         /* as named */
@@ -116,7 +110,7 @@ static void what_is_named_and_what_is_left_out(void **state)
 
 /* What is computed in where neither autocast is on: the dtype in which TRL loads the weights, fp32 unless the file says another.
  */
-static void trls_dtype_counts_where_autocast_is_off(void **state)
+TEST(trls_dtype_counts_where_autocast_is_off)
 {
     static const struct {
         struct precision_row all;
@@ -147,7 +141,7 @@ static void trls_dtype_counts_where_autocast_is_off(void **state)
 }
 
 /* A forward pass needs no loss scale. */
-static void fp16_weights_are_evaluated_as_they_are(void **state)
+TEST(fp16_weights_are_evaluated_as_they_are)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -159,7 +153,7 @@ static void fp16_weights_are_evaluated_as_they_are(void **state)
 }
 
 /* Nor does it clip. */
-static void what_an_update_does_is_no_news_to_a_forward_pass(void **state)
+TEST(what_an_update_does_is_no_news_to_a_forward_pass)
 {
     static const char *const commands[] = {
         "eval --model {w}/model --data {w}/good.bin --seq-len 32 --config {w}/c.json",
@@ -179,7 +173,7 @@ static void what_an_update_does_is_no_news_to_a_forward_pass(void **state)
 }
 
 /* Without a word in config.json the first tensor says; a directory that config.json alone describes is taken as fp32. */
-static void files_say_where_config_json_does_not(void **state)
+TEST(files_say_where_config_json_does_not)
 {
     struct workplace *w = *state;
     size_t bytes;
@@ -202,15 +196,4 @@ static void files_say_where_config_json_does_not(void **state)
     free(config);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_named_and_what_is_left_out),
-        cmocka_unit_test(trls_dtype_counts_where_autocast_is_off),
-        cmocka_unit_test(fp16_weights_are_evaluated_as_they_are),
-        cmocka_unit_test(what_an_update_does_is_no_news_to_a_forward_pass),
-        cmocka_unit_test(files_say_where_config_json_does_not),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

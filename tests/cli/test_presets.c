@@ -2,19 +2,13 @@
  * (and a short sequence), and the presets of one precision end in the same bits, wherever their state lies. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <fnmatch.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define FILES_MAX  64
 #define DIGEST_LEN 32
@@ -112,15 +106,13 @@ static void train_all(bool fp16)
     assert_true(trained >= (fp16 ? 2u : 5u));
 }
 
-static void bf16_files_train(void **state)
+TEST(bf16_files_train)
 {
-    (void)state;
     train_all(false);
 }
 
-static void fp16_files_train(void **state)
+TEST(fp16_files_train)
 {
-    (void)state;
     train_all(true);
 }
 
@@ -140,12 +132,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_files_train),
-        cmocka_unit_test(fp16_files_train),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown);

@@ -2,17 +2,11 @@
  * adapters beside it, which go on from a checkpoint as if nothing had happened. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static double loss_of(const struct workplace *w, const char *model, const char *quantization, const char *options)
 {
@@ -33,7 +27,7 @@ static double loss_of(const struct workplace *w, const char *model, const char *
     return loss;
 }
 
-static void losses_change_little_and_never_with_the_place(void **state)
+TEST(losses_change_little_and_never_with_the_place)
 {
     const struct workplace *w = *state;
     const double none = loss_of(w, "nano-llama", "none", ""), nf4 = loss_of(w, "nano-llama", "nf4", ""),
@@ -45,7 +39,7 @@ static void losses_change_little_and_never_with_the_place(void **state)
     assert_true(loss_of(w, "nano-llama", "nf4-double", "--device-memory 2M") == twice);
 }
 
-static void a_prompt_is_continued(void **state)
+TEST(a_prompt_is_continued)
 {
     struct program p;
 
@@ -88,7 +82,7 @@ static void same_adapters(const struct workplace *w, const char *a, const char *
 }
 
 /* What a checkpoint holds has been quantised: it is not quantised twice again. */
-static void adapters_go_on_beside_nf4(void **state)
+TEST(adapters_go_on_beside_nf4)
 {
     const struct workplace *w = *state;
 
@@ -101,13 +95,4 @@ static void adapters_go_on_beside_nf4(void **state)
                 loss_of(w, "nano-llama", "nf4-double", "--adapter {w}/whole"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_change_little_and_never_with_the_place),
-        cmocka_unit_test(a_prompt_is_continued),
-        cmocka_unit_test(adapters_go_on_beside_nf4),
-    };
-
-    return cmocka_run_group_tests_name("quantization", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,16 +1,10 @@
 /* tests/cli/test_question_print.c - the answer of strata plan --tokens: lengths, rates and wear of a run, figure by figure. */
 #include "cli/report/question_print.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Steps of 32 x 4096 tokens that take 2 s, on a machine with drives of 1 and 3 TB. */
 static struct st_answer answer_of(double seconds)
@@ -56,12 +50,11 @@ static void must_hold(const struct cli_asked *asked, const char *wanted)
     free(text);
 }
 
-static void what_fits_is_told(void **state)
+TEST(what_fits_is_told)
 {
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
 
-    (void)state;
     must_hold(&asked, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; judged on box\n");
     must_hold(&asked, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
     must_hold(&asked, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
@@ -85,7 +78,7 @@ static void what_fits_is_told(void **state)
     must_hold(&asked, "; judged on this machine\n");
 }
 
-static void epochs_of_data(void **state)
+TEST(epochs_of_data)
 {
     static const struct {
         uint64_t sequences;
@@ -98,7 +91,6 @@ static void epochs_of_data(void **state)
         {1, 3, "the data: 1 sequence of 4096 tokens, 1 step an epoch; 3 epochs\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_answer a = answer_of(2);
         const struct cli_asked asked = {.answer = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
@@ -109,13 +101,12 @@ static void epochs_of_data(void **state)
 }
 
 /* Only of a machine by names it is known that nothing was measured. */
-static void named_parts_are_not_measured(void **state)
+TEST(named_parts_are_not_measured)
 {
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
     char *text;
 
-    (void)state;
     must_hold(&asked, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
     a.named = false;
     text = text_of(&asked);
@@ -124,7 +115,7 @@ static void named_parts_are_not_measured(void **state)
 }
 
 /* Whole steps, the last of them, too. */
-static void lengths_of_a_run(void **state)
+TEST(lengths_of_a_run)
 {
     static const struct {
         double tokens, seconds;
@@ -142,7 +133,6 @@ static void lengths_of_a_run(void **state)
         {131072 * 24000.0, 3600, "the run: 3.15 billion tokens in 24000 steps: 24000 hours (1000 days)\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_answer a = answer_of(rows[i].seconds);
         const struct cli_asked asked = {.answer = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
@@ -153,14 +143,13 @@ static void lengths_of_a_run(void **state)
 
 /* Of all drives together, of unlike ones as soon as the first does, to which as much is written as to a larger one of its rate;
  * of what a run may take where they are not known by their parts. */
-static void drives_wear_out(void **state)
+TEST(drives_wear_out)
 {
     const double endured = st_hardware_writes_endured();
     struct st_answer a = answer_of(2);
     struct cli_asked asked = {.answer = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
     char line[128];
 
-    (void)state;
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
     must_hold(&asked, line);
     a.hardware.drives[0].read = 3e9;
@@ -177,12 +166,11 @@ static void drives_wear_out(void **state)
     must_hold(&asked, " TB written, 50 % of what they endure\n");
 }
 
-static void what_does_not_fit_says_what_would(void **state)
+TEST(what_does_not_fit_says_what_would)
 {
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
 
-    (void)state;
     a.config = NULL;
     a.config = NULL;
     a.named = false;
@@ -216,14 +204,13 @@ static void what_does_not_fit_says_what_would(void **state)
 }
 
 /* From the one that trains the most; what does not fit either is not named. */
-static void adapters_are_told_with_the_lines_to_add(void **state)
+TEST(adapters_are_told_with_the_lines_to_add)
 {
     static char config[] =
         "{\n  \"bf16\": {},\n  \"zero_optimization\": {\n    \"stage\": 3\n  },\n  \"strata\": {\"lora\": {}}\n}\n";
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
 
-    (void)state;
     a.config = NULL;
     a.config = NULL;
     a.instead[ST_METHOD_LORA_NF4] = (struct st_instead){true, a.tried[0], {UINT64_C(5) << 30, UINT64_C(3) << 30, 0}, config};
@@ -238,7 +225,7 @@ static void adapters_are_told_with_the_lines_to_add(void **state)
 }
 
 /* Each figure under its own name, where no two are the same. */
-static void what_does_not_fit_is_in_the_json(void **state)
+TEST(what_does_not_fit_is_in_the_json)
 {
     static const char wanted[] =
         "{\"fits\":false,\"model\":\"m\",\"parameters\":8030261248,\"machine\":\"box\",\"sequence_length\":4096,\"step_"
@@ -257,7 +244,6 @@ static void what_does_not_fit_is_in_the_json(void **state)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(file);
     a.config = NULL;
     for (uint64_t t = 0; t < STRATA_TIER_COUNT; t++) {
@@ -276,13 +262,12 @@ static void what_does_not_fit_is_in_the_json(void **state)
 }
 
 /* Faster is less time; settings are told where they are others. */
-static void changes_are_held_against_the_best(void **state)
+TEST(changes_are_held_against_the_best)
 {
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
     char line[160];
 
-    (void)state;
     snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
     a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "one more drive", a.tried[1]};
     a.changed[ST_CHANGE_DRIVE].best.seconds = 1.5;
@@ -297,21 +282,4 @@ static void changes_are_held_against_the_best(void **state)
         assert_null(strstr(text, "one more"));
         free(text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fits_is_told),
-        cmocka_unit_test(lengths_of_a_run),
-        cmocka_unit_test(epochs_of_data),
-        cmocka_unit_test(named_parts_are_not_measured),
-        cmocka_unit_test(drives_wear_out),
-        cmocka_unit_test(what_does_not_fit_says_what_would),
-        cmocka_unit_test(adapters_are_told_with_the_lines_to_add),
-        cmocka_unit_test(what_does_not_fit_is_in_the_json),
-        cmocka_unit_test(changes_are_held_against_the_best),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* tests/cli/test_ranks.c - several processes train one model: the bits of one, one voice, one end, and mistakes of launching. */
 #include "tests/cli/ranks.h"
+#include "tests/common/test.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 "
 #define ON_DISK                                                                                                                  \
@@ -49,7 +43,7 @@ static uint32_t count_of(const char *text, const char *part)
 }
 
 /* Rank 0 speaks and writes; evaluations, skipped or not, epochs and results are those of one rank. */
-static void two_ranks_are_one_run(void **state)
+TEST(two_ranks_are_one_run)
 {
     static const char same[] = RUN ON_DISK "--epochs 0.04 --digest --eval-data {w}/good.heldout.bin --eval-every 2 ";
     const struct workplace *w = *state;
@@ -83,7 +77,7 @@ static void two_ranks_are_one_run(void **state)
 }
 
 /* Moments that are rounded at random: each element by the same bits, whichever rank has it. */
-static void rounded_moments_are_those_of_one_rank(void **state)
+TEST(rounded_moments_are_those_of_one_rank)
 {
     static const char *const formats[] = {"bf16", "8bit"};
     const struct workplace *w = *state;
@@ -104,7 +98,7 @@ static void rounded_moments_are_those_of_one_rank(void **state)
 }
 
 /* Sums that are rounded for the wire are half as many bytes, and give other bits. */
-static void the_wire_may_be_narrow(void **state)
+TEST(the_wire_may_be_narrow)
 {
     static const char run[] = RUN ON_DISK "--max-steps 2 --quiet --digest ";
     const struct workplace *w = *state;
@@ -135,7 +129,7 @@ static const char *up_to(const char *out, const char *member, char text[1024])
 }
 
 /* Windows are divided, and their number is not a multiple of the ranks'; losses add up in one order. */
-static void evaluations_of_ranks_are_those_of_one(void **state)
+TEST(evaluations_of_ranks_are_those_of_one)
 {
     static const char same[] = "eval --model nano --data {w}/good.bin --seq-len 16 --json ";
     static const struct {
@@ -165,7 +159,7 @@ static void evaluations_of_ranks_are_those_of_one(void **state)
 }
 
 /* Likeliest and drawn tokens, with weights in shards, and a prompt that takes more than one pass. */
-static void generations_of_ranks_are_those_of_one(void **state)
+TEST(generations_of_ranks_are_those_of_one)
 {
     static const char *const choices[] = {"", "--temperature 0.9 --top-k 40"};
     const struct workplace *w = *state;
@@ -191,7 +185,7 @@ static void generations_of_ranks_are_those_of_one(void **state)
 }
 
 /* A checkpoint of two ranks is gone on from by one, and by two. */
-static void checkpoints_are_of_no_number_of_ranks(void **state)
+TEST(checkpoints_are_of_no_number_of_ranks)
 {
     const struct workplace *w = *state;
     struct ranks r = {0}, again = {0};
@@ -214,7 +208,7 @@ static void checkpoints_are_of_no_number_of_ranks(void **state)
 }
 
 /* One that fails is one line, of rank 0, which says whose failure it was. */
-static void a_save_that_fails_is_said_once(void **state)
+TEST(a_save_that_fails_is_said_once)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -231,7 +225,7 @@ static void a_save_that_fails_is_said_once(void **state)
 }
 
 /* Rank 1 would find a newer checkpoint than rank 0: all go on from the one that rank 0 has found. */
-static void rank_0_chooses_the_checkpoint(void **state)
+TEST(rank_0_chooses_the_checkpoint)
 {
     const struct workplace *w = *state;
     struct ranks r = {0}, whole = {0};
@@ -256,7 +250,7 @@ static void rank_0_chooses_the_checkpoint(void **state)
 }
 
 /* Links of each pair, and together, go into the machine file that rank 0 writes. */
-static void links_are_measured(void **state)
+TEST(links_are_measured)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -283,7 +277,7 @@ static void links_are_measured(void **state)
 }
 
 /* Of texts one rank makes the tokens, and the other finds them. */
-static void one_rank_makes_tokens(void **state)
+TEST(one_rank_makes_tokens)
 {
     const struct workplace *w = *state;
     char text[4096];
@@ -314,7 +308,7 @@ static void start_endless(const struct workplace *w, struct ranks *r, const char
 }
 
 /* Whichever rank has got it: all end after the same step, and the run is saved. */
-static void a_signal_to_one_ends_all(void **state)
+TEST(a_signal_to_one_ends_all)
 {
     static const struct {
         uint32_t rank;
@@ -345,7 +339,7 @@ static void a_signal_to_one_ends_all(void **state)
 }
 
 /* deepspeed's launcher: the terminal's SIGINT to all, then SIGTERM to each in turn. */
-static void signals_of_a_launcher_save_once(void **state)
+TEST(signals_of_a_launcher_save_once)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -367,7 +361,7 @@ static void signals_of_a_launcher_save_once(void **state)
     workplace_remove(w, "saved");
 }
 
-static void sigusr1_to_one_saves_all(void **state)
+TEST(sigusr1_to_one_saves_all)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -383,7 +377,7 @@ static void sigusr1_to_one_saves_all(void **state)
 }
 
 /* The one that is left says who is gone, removes its own files, and a later run those of the dead. */
-static void a_killed_rank_ends_the_other(void **state)
+TEST(a_killed_rank_ends_the_other)
 {
     const struct workplace *w = *state;
 
@@ -408,7 +402,7 @@ static void a_killed_rank_ends_the_other(void **state)
 }
 
 /* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step, before the first token. */
-static void a_rank_that_fails_tells_the_other(void **state)
+TEST(a_rank_that_fails_tells_the_other)
 {
     static const struct {
         const char *command, *fault;
@@ -442,7 +436,7 @@ static void a_rank_that_fails_tells_the_other(void **state)
 
 /* --- mistakes --- */
 
-static void what_differs_ends_both(void **state)
+TEST(what_differs_ends_both)
 {
     static const struct {
         const char *odd, *said;
@@ -474,7 +468,7 @@ static void what_differs_ends_both(void **state)
 }
 
 /* What is to be continued, and by whom. */
-static void prompts_of_ranks_are_one(void **state)
+TEST(prompts_of_ranks_are_one)
 {
     static const struct {
         const char *same, *odd, *said;
@@ -500,7 +494,7 @@ static void prompts_of_ranks_are_one(void **state)
 }
 
 /* All plan with the least that a rank has; the others say whose it is. */
-static void what_one_lacks_is_named(void **state)
+TEST(what_one_lacks_is_named)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -515,7 +509,7 @@ static void what_one_lacks_is_named(void **state)
     ranks_free(&r);
 }
 
-static void mistakes_of_launching(void **state)
+TEST(mistakes_of_launching)
 {
     static const struct {
         const char *variables[3], *command, *said;
@@ -553,7 +547,7 @@ static void mistakes_of_launching(void **state)
 }
 
 /* deepspeed puts its option before the command. */
-static void the_local_rank_may_come_first(void **state)
+TEST(the_local_rank_may_come_first)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -573,30 +567,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_are_one_run),
-        cmocka_unit_test(rounded_moments_are_those_of_one_rank),
-        cmocka_unit_test(the_wire_may_be_narrow),
-        cmocka_unit_test(evaluations_of_ranks_are_those_of_one),
-        cmocka_unit_test(generations_of_ranks_are_those_of_one),
-        cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),
-        cmocka_unit_test(a_save_that_fails_is_said_once),
-        cmocka_unit_test(rank_0_chooses_the_checkpoint),
-        cmocka_unit_test(links_are_measured),
-        cmocka_unit_test(one_rank_makes_tokens),
-        cmocka_unit_test(a_signal_to_one_ends_all),
-        cmocka_unit_test(signals_of_a_launcher_save_once),
-        cmocka_unit_test(sigusr1_to_one_saves_all),
-        cmocka_unit_test(a_killed_rank_ends_the_other),
-        cmocka_unit_test(a_rank_that_fails_tells_the_other),
-        cmocka_unit_test(what_differs_ends_both),
-        cmocka_unit_test(prompts_of_ranks_are_one),
-        cmocka_unit_test(what_one_lacks_is_named),
-        cmocka_unit_test(mistakes_of_launching),
-        cmocka_unit_test(the_local_rank_may_come_first),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

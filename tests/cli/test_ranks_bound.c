@@ -1,16 +1,10 @@
 /* tests/cli/test_ranks_bound.c - ranks that a launcher has bound to cores of their own keep all of them. */
 #include "tests/cli/ranks.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Workers of rank 0, as its metrics have them. */
 static unsigned long workers_of(const struct workplace *w, uint32_t ranks, const cpu_set_t *sets)
@@ -36,7 +30,7 @@ static unsigned long workers_of(const struct workplace *w, uint32_t ranks, const
 }
 
 /* All ranks have as many workers as the one with the fewest, so that it takes three cores to see this. */
-static void cores_of_ones_own_are_kept(void **state)
+TEST(cores_of_ones_own_are_kept)
 {
     cpu_set_t all, sets[2];
     uint32_t taken = 0;
@@ -64,11 +58,4 @@ static void cores_of_ones_own_are_kept(void **state)
     assert_int_equal(workers_of(*state, 2, sets), alone / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cores_of_ones_own_are_kept),
-    };
-
-    return cmocka_run_group_tests_name("cli.ranks_bound", tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -4,18 +4,12 @@
 #include "core/base/size.h"
 #include "tests/cli/ranks.h"
 #include "tests/common/free_port.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 --quiet --digest "
 #define ON_DISK                                                                                                                  \
@@ -45,7 +39,7 @@ static void free_two(struct program p[2])
     program_free(&p[1]);
 }
 
-static void options_name_the_ranks(void **state)
+TEST(options_name_the_ranks)
 {
     static const char same[] = RUN ON_DISK "--max-steps 2 --set strata.leaves=2 ";
     const struct workplace *w = *state;
@@ -78,7 +72,7 @@ static uint32_t steps_of(const struct workplace *w, const char *name)
 }
 
 /* Of metrics there is one file, rank 0's. */
-static void each_rank_has_a_trace(void **state)
+TEST(each_rank_has_a_trace)
 {
     const struct workplace *w = *state;
     struct program two[2], drawn;
@@ -101,7 +95,7 @@ static void each_rank_has_a_trace(void **state)
 }
 
 /* Of a rank that is not the first, under its name; its notices are rank 0's, too. */
-static void a_warning_names_its_rank(void **state)
+TEST(a_warning_names_its_rank)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -116,7 +110,7 @@ static void a_warning_names_its_rank(void **state)
     ranks_free(&r);
 }
 
-static void a_pipe_is_one_processs(void **state)
+TEST(a_pipe_is_one_processs)
 {
     static const char *const rows[][2] = {
         {"{w}/good.bin --eval-data {w}/text.txt", "--eval-data "},
@@ -171,7 +165,7 @@ static void all_refuse(const struct workplace *w, const char *command, const cha
 }
 
 /* A checkpoint that does not open, then one that opens and is damaged within, with no older one beside it. */
-static void a_damaged_checkpoint_is_refused_by_all(void **state)
+TEST(a_damaged_checkpoint_is_refused_by_all)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -188,7 +182,7 @@ static void a_damaged_checkpoint_is_refused_by_all(void **state)
 }
 
 /* What one rank finds first, the others end with, too: a mistake of the command line, and a run that has diverged. */
-static void a_verdict_ends_all_alike(void **state)
+TEST(a_verdict_ends_all_alike)
 {
     static const struct {
         const char *command, *odd, *sentence;
@@ -214,7 +208,7 @@ static void a_verdict_ends_all_alike(void **state)
 }
 
 /* A plan may be another one once all ranks' rates are known, and what is printed is the one that runs. */
-static void the_plan_that_runs_is_printed(void **state)
+TEST(the_plan_that_runs_is_printed)
 {
     static const char key[] = "\"resident\":{\"device\":", then[] = ",\"host\":";
     const struct workplace *w = *state;
@@ -245,17 +239,4 @@ static void the_plan_that_runs_is_printed(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_name_the_ranks),
-        cmocka_unit_test(each_rank_has_a_trace),
-        cmocka_unit_test(a_warning_names_its_rank),
-        cmocka_unit_test(a_pipe_is_one_processs),
-        cmocka_unit_test(a_damaged_checkpoint_is_refused_by_all),
-        cmocka_unit_test(a_verdict_ends_all_alike),
-        cmocka_unit_test(the_plan_that_runs_is_printed),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -2,17 +2,11 @@
  * the ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and
  * what is rank 0's for all: --out, and mistakes in texts. */
 #include "tests/cli/ranks.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --quiet --set zero_optimization.stage=2 "
 #define ON_DRIVES                                                                                                                \
@@ -48,7 +42,7 @@ static void verify(const struct workplace *w)
 }
 
 /* Each rank measures its drives by itself, and no two measurements are alike: the lowest count, for parts that are. */
-static void drives_that_ranks_see_otherwise_are_dealt_out_alike(void **state)
+TEST(drives_that_ranks_see_otherwise_are_dealt_out_alike)
 {
     static const char *const others[] = {"[3e8,1e8]", "[1e8,1e8,1e8]"};
     const struct workplace *w = *state;
@@ -69,7 +63,7 @@ static void drives_that_ranks_see_otherwise_are_dealt_out_alike(void **state)
 
 /* As where SAVE lies on the drive of one machine, which the others see over the network: only there files are linked, for which
  * the plan has more sets. */
-static void drives_of_one_rank_may_be_those_of_the_checkpoints(void **state)
+TEST(drives_of_one_rank_may_be_those_of_the_checkpoints)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -84,7 +78,7 @@ static void drives_of_one_rank_may_be_those_of_the_checkpoints(void **state)
 }
 
 /* The number of directories is the command line's, and no rank can make up for it. */
-static void unlike_numbers_of_drives_are_refused_at_the_start(void **state)
+TEST(unlike_numbers_of_drives_are_refused_at_the_start)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -101,7 +95,7 @@ static void unlike_numbers_of_drives_are_refused_at_the_start(void **state)
 }
 
 /* As on two machines whose --save is each one's own. */
-static void a_directory_that_is_not_shared_is_refused_at_the_start(void **state)
+TEST(a_directory_that_is_not_shared_is_refused_at_the_start)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -115,7 +109,7 @@ static void a_directory_that_is_not_shared_is_refused_at_the_start(void **state)
 }
 
 /* A run that diverges before it has saved: fp16's scale is too large for three steps. */
-static void a_run_that_saves_nothing_leaves_no_directory(void **state)
+TEST(a_run_that_saves_nothing_leaves_no_directory)
 {
     static const char diverges[] = RUN "--machine {w}/machine.json --max-steps 3 --set fp16.enabled=true --set "
                                        "fp16.initial_scale_power=31 --save {w}/saved ";
@@ -141,7 +135,7 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
 
 /* A rank that knows of it first ends no call of those that still hear of it: that would be another failure, and another rank's.
  */
-static void a_last_save_that_fails_is_said_once(void **state)
+TEST(a_last_save_that_fails_is_said_once)
 {
     static const char sentence[] = "no checkpoint was made: rank 0: ";
     const struct workplace *w = *state;
@@ -162,7 +156,7 @@ static void a_last_save_that_fails_is_said_once(void **state)
 }
 
 /* What any rank copies is of the checkpoint. */
-static void what_is_copied_is_that_of_all_ranks(void **state)
+TEST(what_is_copied_is_that_of_all_ranks)
 {
     static const char run[] =
         "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --max-steps 1 "
@@ -178,7 +172,7 @@ static void what_is_copied_is_that_of_all_ranks(void **state)
 }
 
 /* Sums that are rounded for the wire (strata.wire) are others for each number of ranks. */
-static void a_narrow_wire_is_of_a_number_of_ranks(void **state)
+TEST(a_narrow_wire_is_of_a_number_of_ranks)
 {
     static const char run[] =
         RUN "--machine {w}/machine.json --max-steps 2 --set strata.wire=bf16 --resume auto --save {w}/saved";
@@ -200,7 +194,7 @@ static void a_narrow_wire_is_of_a_number_of_ranks(void **state)
 }
 
 /* Names may mean something else on each machine, and rank 0 alone writes. */
-static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **state)
+TEST(what_other_ranks_have_under_the_name_of_out_does_not_count)
 {
     static const char half[] = RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved";
     static const char whole[] = RUN "--machine {w}/machine.json --max-steps 4 --save {w}/saved --resume auto --out {w}/out";
@@ -225,7 +219,7 @@ static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **st
 }
 
 /* What a run of several ranks prints is said once. */
-static void that_nothing_is_left_to_do_is_said_by_rank_0(void **state)
+TEST(that_nothing_is_left_to_do_is_said_by_rank_0)
 {
     static const char run[] = RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved --resume auto --out {w}/out";
     const struct workplace *w = *state;
@@ -243,7 +237,7 @@ static void that_nothing_is_left_to_do_is_said_by_rank_0(void **state)
 }
 
 /* Rank 0 makes the tokens of texts, and what it finds wrong is no failure of its machine's. */
-static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
+TEST(a_mistake_in_texts_is_one_of_all_ranks)
 {
     const struct workplace *w = *state;
     struct ranks r = {0};
@@ -257,21 +251,4 @@ static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
     workplace_remove(w, "out.tokens");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drives_that_ranks_see_otherwise_are_dealt_out_alike),
-        cmocka_unit_test(drives_of_one_rank_may_be_those_of_the_checkpoints),
-        cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
-        cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
-        cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
-        cmocka_unit_test(a_last_save_that_fails_is_said_once),
-        cmocka_unit_test(what_is_copied_is_that_of_all_ranks),
-        cmocka_unit_test(a_narrow_wire_is_of_a_number_of_ranks),
-        cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
-        cmocka_unit_test(that_nothing_is_left_to_do_is_said_by_rank_0),
-        cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,19 +1,13 @@
 /* tests/cli/test_rates_kept.c - a run says that it has measured, and the next one that it has not: with the same weights. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --quiet --digest"
 #define QUICK    TRAIN " --fault machine.patience:0:0:-5" /* measures once each */
@@ -51,14 +45,13 @@ static void says(const char *command, const char *part, const char *other, char 
     program_free(&p);
 }
 
-static void rates_are_measured_once_and_change_nothing(void **state)
+TEST(rates_are_measured_once_and_change_nothing)
 {
     char first[160], second[160], third[160];
     struct program p;
     struct stat info;
     char *file;
 
-    (void)state;
     workplace_run_ok(place, &p, QUICK);
     assert_non_null(strstr(p.err, MEASURED));
     assert_non_null(strstr(p.err, KEPT));
@@ -80,11 +73,10 @@ static void rates_are_measured_once_and_change_nothing(void **state)
 }
 
 /* The run goes on without. */
-static void a_cache_that_cannot_be_written_is_told(void **state)
+TEST(a_cache_that_cannot_be_written_is_told)
 {
     char digests[160], *file = workplace_expand(place, "{w}/file/below");
 
-    (void)state;
     (void)setenv("STRATA_CACHE", file, 1);
     says(QUICK, "the rates of this machine are not kept: ", USED, digests);
     says(QUICK, MEASURED, KEPT, digests);
@@ -94,12 +86,4 @@ static void a_cache_that_cannot_be_written_is_told(void **state)
     free(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_are_measured_once_and_change_nothing),
-        cmocka_unit_test(a_cache_that_cannot_be_written_is_told),
-    };
-
-    return cmocka_run_group_tests_name("cli.rates_kept", tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

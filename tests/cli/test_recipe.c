@@ -4,18 +4,12 @@
 #include "model/adapter/adapter.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define LOSS_APART 1.5e-4
 
@@ -144,7 +138,7 @@ static double number_in(const struct program *p, const char *key)
 }
 
 /* Its names are found beside it; the epochs are counted over both sets: ceil(20 / 2) steps each. */
-static void an_example_trains(void **state)
+TEST(an_example_trains)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -157,7 +151,7 @@ static void an_example_trains(void **state)
 }
 
 /* The same run by options alone has the same digest. */
-static void a_file_is_the_run_that_its_options_ask_for(void **state)
+TEST(a_file_is_the_run_that_its_options_ask_for)
 {
     const struct workplace *w = *state;
     char by_file[160], by_options[160];
@@ -174,7 +168,7 @@ static void a_file_is_the_run_that_its_options_ask_for(void **state)
     assert_string_equal(by_file, by_options);
 }
 
-static void the_command_line_wins(void **state)
+TEST(the_command_line_wins)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -205,7 +199,7 @@ static void the_command_line_wins(void **state)
     program_free(&p);
 }
 
-static void check_lists_keys_options_and_values(void **state)
+TEST(check_lists_keys_options_and_values)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -229,7 +223,7 @@ static void check_lists_keys_options_and_values(void **state)
 
 /* LLaMA-Factory's own losses of 20 steps (tools/make_golden_recipes.py), which it logs with four digits.  With train_on_prompt it
  * divides by the tokens of a row, of which the first is no target: all rows there have 40. */
-static void losses_are_llama_factorys(void **state)
+TEST(losses_are_llama_factorys)
 {
     static const struct {
         const char *name;
@@ -265,7 +259,7 @@ static void losses_are_llama_factorys(void **state)
 
 /* Those of TRL 1.16 (transformers 5.24, on a CPU), which logs four digits: conversations are trained whole, and two lose their
  * ends. */
-static void losses_are_trls(void **state)
+TEST(losses_are_trls)
 {
     static const double losses[] = {6.647, 6.647, 6.235, 5.865, 5.587, 5.288, 5.05,  4.833, 4.634, 4.463,
                                     4.307, 4.169, 4.057, 3.963, 3.884, 3.821, 3.775, 3.745, 3.727, 3.719};
@@ -289,7 +283,7 @@ static void losses_are_trls(void **state)
 }
 
 /* Trainer's eval_loss of the same file, after steps 10 and 20; and without the file's set, of --eval-data's. */
-static void evaluated_sets_are_llama_factorys(void **state)
+TEST(evaluated_sets_are_llama_factorys)
 {
     static const double losses[] = {5.897300720214844, 5.788460731506348};
     const struct workplace *w = *state;
@@ -323,7 +317,7 @@ static void evaluated_sets_are_llama_factorys(void **state)
 }
 
 /* Where parts of a model lie changes no bit: FSDP's files train what their precision alone asks for. */
-static void placed_by_fsdp_bits_stay(void **state)
+TEST(placed_by_fsdp_bits_stay)
 {
 #define TWO_STEPS                                                                                                                \
     "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json --quiet --digest --config "
@@ -342,7 +336,7 @@ static void placed_by_fsdp_bits_stay(void **state)
 }
 
 /* A run that goes on reads on in its order. */
-static void without_shuffling_a_run_resumes(void **state)
+TEST(without_shuffling_a_run_resumes)
 {
 #define IN_ORDER "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --digest "
     const struct workplace *w = *state;
@@ -364,7 +358,7 @@ static void without_shuffling_a_run_resumes(void **state)
 }
 
 /* XTuner's training arguments, and a configuration of Accelerate's. */
-static void the_other_trainers_files_run(void **state)
+TEST(the_other_trainers_files_run)
 {
     static const char xtuner[] =
         "load_from: nano\ndataset: talks.jsonl\npack_max_length: 128\nlr: 1e-3\nlr_min: 0\nscheduler_type: cosine\n"
@@ -393,7 +387,7 @@ static void the_other_trainers_files_run(void **state)
 }
 
 /* A file of LLaMA-Factory's version 1 is the run that these options ask for, and its data sets are read by name. */
-static void version_1_runs(void **state)
+TEST(version_1_runs)
 {
     static const char file[] = "model: nano\ndist_config: {name: fsdp2}\ntrain_dataset: data/v1.yaml\noutput_dir: v1\n"
                                "micro_batch_size: 2\ncutoff_len: 64\nlearning_rate: 1.0e-3\nmax_steps: 3\n";
@@ -425,7 +419,7 @@ static void version_1_runs(void **state)
 }
 
 /* All problems of the file, each with its line. */
-static void problems_are_told_at_once(void **state)
+TEST(problems_are_told_at_once)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -440,7 +434,7 @@ static void problems_are_told_at_once(void **state)
 }
 
 /* What is missing because of a problem is not told instead of it. */
-static void train_tells_the_files_problems_first(void **state)
+TEST(train_tells_the_files_problems_first)
 {
     static const char *const commands[] = {"train {w}/list.yaml", "plan {w}/list.yaml"};
     const struct workplace *w = *state;
@@ -461,7 +455,7 @@ static void train_tells_the_files_problems_first(void **state)
 }
 
 /* offload/config does not see the model's headers. */
-static void limits_are_the_adapters(void **state)
+TEST(limits_are_the_adapters)
 {
     const struct workplace *w = *state;
 
@@ -481,7 +475,7 @@ static void limits_are_the_adapters(void **state)
 }
 
 /* Two runs of one file do not replace each other's checkpoints. */
-static void checkpoints_follow_the_output(void **state)
+TEST(checkpoints_follow_the_output)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -503,7 +497,7 @@ static void checkpoints_follow_the_output(void **state)
 }
 
 /* Held-out rows are evaluated. */
-static void val_size_holds_rows_out(void **state)
+TEST(val_size_holds_rows_out)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -532,7 +526,7 @@ static double held_out_loss(const struct workplace *w, unsigned seed)
     return loss;
 }
 
-static void the_seed_says_which_rows_are_held_out(void **state)
+TEST(the_seed_says_which_rows_are_held_out)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -547,27 +541,4 @@ static void the_seed_says_which_rows_are_held_out(void **state)
     assert_true(held_out_loss(w, 2) != first);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_example_trains),
-        cmocka_unit_test(a_file_is_the_run_that_its_options_ask_for),
-        cmocka_unit_test(the_command_line_wins),
-        cmocka_unit_test(check_lists_keys_options_and_values),
-        cmocka_unit_test(losses_are_llama_factorys),
-        cmocka_unit_test(losses_are_trls),
-        cmocka_unit_test(evaluated_sets_are_llama_factorys),
-        cmocka_unit_test(placed_by_fsdp_bits_stay),
-        cmocka_unit_test(without_shuffling_a_run_resumes),
-        cmocka_unit_test(the_other_trainers_files_run),
-        cmocka_unit_test(version_1_runs),
-        cmocka_unit_test(problems_are_told_at_once),
-        cmocka_unit_test(val_size_holds_rows_out),
-        cmocka_unit_test(the_seed_says_which_rows_are_held_out),
-        cmocka_unit_test(train_tells_the_files_problems_first),
-        cmocka_unit_test(checkpoints_follow_the_output),
-        cmocka_unit_test(limits_are_the_adapters),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -2,17 +2,11 @@
  * file's, and of each that excludes it; and what the file asks for without saying where. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define LLAMA_FACTORY                                                                                                            \
     "model_name_or_path: tests/golden/chat/llama\nper_device_train_batch_size: 1\nmax_steps: 2\ncutoff_len: 64\n"
@@ -44,7 +38,7 @@ static int setup(void **state)
     return failed;
 }
 
-static void the_line_stands_in_its_place(void **state)
+TEST(the_line_stands_in_its_place)
 {
     static const struct {
         const char *file, *line;
@@ -88,7 +82,7 @@ static void the_line_stands_in_its_place(void **state)
 
 /* Texts of the line stand in the place of the file's, and of what it holds out of them; how often is evaluated stays the file's
  * where the line holds rows out. */
-static void evaluations_are_the_files(void **state)
+TEST(evaluations_are_the_files)
 {
     static const struct {
         const char *line;
@@ -119,7 +113,7 @@ static void evaluations_are_the_files(void **state)
 }
 
 /* Parts of the run, as Trainer counts them: rounded up to whole steps. */
-static void parts_of_the_run_are_steps(void **state)
+TEST(parts_of_the_run_are_steps)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -146,7 +140,7 @@ static void parts_of_the_run_are_steps(void **state)
 }
 
 /* save_strategy and eval_strategy epoch: after each, whatever save_steps and eval_steps say; Trainer keeps all. */
-static void epochs_end_with_a_checkpoint_and_an_evaluation(void **state)
+TEST(epochs_end_with_a_checkpoint_and_an_evaluation)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -186,7 +180,7 @@ static void assert_one_line(const struct program *p, const char *part)
 }
 
 /* Trainer's epochs end with a short step, also where max_steps counts: here steps are whole, which is said where it is so. */
-static void steps_that_cross_epochs_are_told(void **state)
+TEST(steps_that_cross_epochs_are_told)
 {
     static const struct {
         const char *words;
@@ -217,7 +211,7 @@ static void steps_that_cross_epochs_are_told(void **state)
 }
 
 /* The adapter of the line is trained on with its own settings, not with the file's. */
-static void an_adapter_of_the_line_has_its_own_settings(void **state)
+TEST(an_adapter_of_the_line_has_its_own_settings)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -241,7 +235,7 @@ static void an_adapter_of_the_line_has_its_own_settings(void **state)
 
 /* The file asks for checkpoints and names no output: they are beside the one of the line, or a notice says that there are none.
  */
-static void checkpoints_are_beside_the_output_of_the_line(void **state)
+TEST(checkpoints_are_beside_the_output_of_the_line)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -265,7 +259,7 @@ static void checkpoints_are_beside_the_output_of_the_line(void **state)
 }
 
 /* LLaMA-Factory's own command lines: words behind its file, options beside it, and options alone. */
-static void its_words_count_over_its_file(void **state)
+TEST(its_words_count_over_its_file)
 {
     static const struct {
         const char *line;
@@ -311,7 +305,7 @@ static void its_words_count_over_its_file(void **state)
     }
 }
 
-static void its_options_are_a_run(void **state)
+TEST(its_options_are_a_run)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -328,19 +322,4 @@ static void its_options_are_a_run(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_line_stands_in_its_place),
-        cmocka_unit_test(evaluations_are_the_files),
-        cmocka_unit_test(steps_that_cross_epochs_are_told),
-        cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
-        cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
-        cmocka_unit_test(epochs_end_with_a_checkpoint_and_an_evaluation),
-        cmocka_unit_test(parts_of_the_run_are_steps),
-        cmocka_unit_test(its_words_count_over_its_file),
-        cmocka_unit_test(its_options_are_a_run),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -2,18 +2,14 @@
  */
 #include "program.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "workplace.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define TRAIN "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest "
 #define DRIVES                                                                                                                   \
@@ -21,7 +17,7 @@
     "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
 
 /* Saved in memory and on drives, resumed in both, with other budgets; the schedule's decay shows a step counted wrongly. */
-static void a_resumed_run_has_the_same_bits(void **state)
+TEST(a_resumed_run_has_the_same_bits)
 {
     const struct workplace *w = *state;
     static const char *const commands[] = {
@@ -64,7 +60,7 @@ static unsigned long long written_by(const struct workplace *w, const char *name
 }
 
 /* Where updates do not wait for the next step, the step itself writes what its checkpoint needs and lives in memory. */
-static void a_step_that_is_saved_writes_itself(void **state)
+TEST(a_step_that_is_saved_writes_itself)
 {
     static const char *const policies[] = {"serial", "in_backward"};
     const struct workplace *w = *state;
@@ -114,7 +110,7 @@ static int skipped_behind_another(const struct workplace *w, const char *name)
 }
 
 /* Skipped steps are steps of the run: one that is resumed behind them does the next one, with the next one's sequences. */
-static void skipped_steps_are_counted_once(void **state)
+TEST(skipped_steps_are_counted_once)
 {
 #define FP16 TRAIN "--set bf16.enabled=false --set fp16.enabled=true --set fp16.initial_scale_power=32 "
     const struct workplace *w = *state;
@@ -133,7 +129,7 @@ static void skipped_steps_are_counted_once(void **state)
 
 /* The scale grows until a step is skipped again.  That one is saved, and what it saves are the values that steps before have
  * made, which saved nothing. */
-static void a_skipped_step_saves_what_others_made(void **state)
+TEST(a_skipped_step_saves_what_others_made)
 {
 #define FP16                                                                                                                     \
     TRAIN "--set bf16.enabled=false --set fp16.enabled=true --set fp16.loss_scale_window=1 --set fp16.hysteresis=1 "             \
@@ -169,7 +165,7 @@ static void a_skipped_step_saves_what_others_made(void **state)
 }
 
 /* A checkpoint of every step by a run whose earlier ones fill --keep: two sets, one of which holds what the other is made of. */
-static void two_sets_are_enough_for_every_step(void **state)
+TEST(two_sets_are_enough_for_every_step)
 {
     const struct workplace *w = *state;
     char never_ended[160], is[160];
@@ -182,7 +178,7 @@ static void two_sets_are_enough_for_every_step(void **state)
 }
 
 /* Frozen weights lie in files that checkpoints share; a run that deals them out to its drives in another way has its own. */
-static void frozen_weights_follow_the_drives(void **state)
+TEST(frozen_weights_follow_the_drives)
 {
 #define FROZEN TRAIN DRIVES "--set 'strata.freeze=[\"transformer.h.0.*\",\"transformer.h.1.*\"]' --quiet "
 #define TWO    "--nvme {w}/nvme2 --set aio.block_size="
@@ -207,7 +203,7 @@ static void frozen_weights_follow_the_drives(void **state)
 }
 
 /* A signal ends the run after its step and saves; auto begins where there is nothing, and goes on where there is. */
-static void auto_goes_on_after_a_signal(void **state)
+TEST(auto_goes_on_after_a_signal)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -227,7 +223,7 @@ static void auto_goes_on_after_a_signal(void **state)
 }
 
 /* All steps are behind it: what is left is the evaluation after the last one, which the attempt before did not come to. */
-static void the_last_evaluation_is_made_up_for(void **state)
+TEST(the_last_evaluation_is_made_up_for)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -266,13 +262,13 @@ static void saves_when_asked(const struct workplace *w, const char *command, con
     workplace_remove(w, "a");
 }
 
-static void a_signal_asks_for_a_checkpoint(void **state)
+TEST(a_signal_asks_for_a_checkpoint)
 {
     saves_when_asked(*state, TRAIN "--max-steps 400 --save {w}/a", "step 2/");
 }
 
 /* One that comes before the first step, while the run loads, saves after it. */
-static void a_signal_may_come_early(void **state)
+TEST(a_signal_may_come_early)
 {
     saves_when_asked(*state,
                      "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 --max-steps "
@@ -281,7 +277,7 @@ static void a_signal_may_come_early(void **state)
 }
 
 /* A resumed run plans no second room for the checkpoints that its own will replace. */
-static void a_resumed_run_needs_no_more_room(void **state)
+TEST(a_resumed_run_needs_no_more_room)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -311,7 +307,7 @@ static void refused(const struct workplace *w, const char *command, const char *
     program_free(&p);
 }
 
-static void what_cannot_be_is_refused(void **state)
+TEST(what_cannot_be_is_refused)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -332,7 +328,7 @@ static void what_cannot_be_is_refused(void **state)
 
 /* Files of a checkpoint are readable as others are. The model's small files are part of what is checked before an export; a run
  * that resumes does not need them. */
-static void the_small_files_are_checked(void **state)
+TEST(the_small_files_are_checked)
 {
     const struct workplace *w = *state;
     const mode_t mask = umask(0);
@@ -394,7 +390,7 @@ static void assert_steps(const struct workplace *w, const char *name, int first,
 }
 
 /* The lines of --metrics go on behind the checkpoint, without a gap, a double, or a second header. */
-static void metrics_go_on(void **state)
+TEST(metrics_go_on)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -448,7 +444,7 @@ static void assert_rows(const struct workplace *w, const char *name, const char 
 }
 
 /* The files of csv_monitor go on like --metrics; those of tensorboard are one for each attempt. */
-static void monitors_go_on(void **state)
+TEST(monitors_go_on)
 {
 #define MONITORS                                                                                                                 \
     "--set tensorboard.enabled=true --set tensorboard.output_path={w}/mon --set csv_monitor.enabled=true "                       \
@@ -485,7 +481,7 @@ static void monitors_go_on(void **state)
 }
 
 /* A run that a signal ends leaves its model to the run that goes on, so one command line does all. */
-static void one_command_line_does_all(void **state)
+TEST(one_command_line_does_all)
 {
     static const char command[] = TRAIN "--max-steps 60 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl "
                                         "--trace {w}/t.json";
@@ -538,7 +534,7 @@ static void one_command_line_does_all(void **state)
 }
 
 /* Killed before its first checkpoint: the next attempt begins, and keeps the lines of the one before under another name. */
-static void an_attempt_that_saved_nothing_is_in_nobodys_way(void **state)
+TEST(an_attempt_that_saved_nothing_is_in_nobodys_way)
 {
     static const char command[] = TRAIN "--max-steps 4 --save {w}/a --save-every 2 --resume auto --metrics {w}/m.jsonl --quiet";
     const struct workplace *w = *state;
@@ -568,7 +564,7 @@ static void an_attempt_that_saved_nothing_is_in_nobodys_way(void **state)
 
 /* Damage that shows while a checkpoint is read: auto goes on from an older one, metrics included, and saves at its end, which is
  * no further than the damaged one. */
-static void auto_takes_an_older_one(void **state)
+TEST(auto_takes_an_older_one)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -602,28 +598,4 @@ static void auto_takes_an_older_one(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_resumed_run_has_the_same_bits),
-        cmocka_unit_test(a_step_that_is_saved_writes_itself),
-        cmocka_unit_test(skipped_steps_are_counted_once),
-        cmocka_unit_test(a_skipped_step_saves_what_others_made),
-        cmocka_unit_test(two_sets_are_enough_for_every_step),
-        cmocka_unit_test(frozen_weights_follow_the_drives),
-        cmocka_unit_test(auto_goes_on_after_a_signal),
-        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
-        cmocka_unit_test(a_signal_may_come_early),
-        cmocka_unit_test(the_last_evaluation_is_made_up_for),
-        cmocka_unit_test(a_resumed_run_needs_no_more_room),
-        cmocka_unit_test(metrics_go_on),
-        cmocka_unit_test(auto_takes_an_older_one),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(the_small_files_are_checked),
-        cmocka_unit_test(monitors_go_on),
-        cmocka_unit_test(one_command_line_does_all),
-        cmocka_unit_test(an_attempt_that_saved_nothing_is_in_nobodys_way),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

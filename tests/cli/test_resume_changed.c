@@ -1,19 +1,14 @@
 /* test_resume_changed.c - a run that resumes with another configuration: the same bits where it differs in speed or place alone,
  * a notice where results may differ, a refusal that names both values where it would be another run. */
 #include "program.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 #include "workplace.h"
 
 #include <regex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define MACHINE  "--machine {w}/machine.json --digest --quiet "
@@ -86,7 +81,7 @@ static bool matches(const char *text, const char *pattern)
     return found;
 }
 
-static void changes_are_allowed_noticed_or_refused(void **state)
+TEST(changes_are_allowed_noticed_or_refused)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -128,7 +123,7 @@ static void numbers_of(const struct workplace *w, const char *key, const char *c
 }
 
 /* What a notice says of fp16's loss scaling holds from here on: the checkpoint has a scale, not how it goes on. */
-static void other_loss_scaling_holds(void **state)
+TEST(other_loss_scaling_holds)
 {
 #define FP16                                                                                                                     \
     "train --model nano --machine {w}/machine.json --json " DATA                                                                 \
@@ -162,7 +157,7 @@ static void other_loss_scaling_holds(void **state)
 }
 
 /* A step tells of the weights that the update before it has made infinite, also where that is the checkpoint's; once. */
-static void overflows_are_told_once(void **state)
+TEST(overflows_are_told_once)
 {
 #define FP16                                                                                                                     \
     "train --model nano --machine {w}/machine.json --json " DATA "--micro-batch 2 --set bf16.enabled=false "                     \
@@ -191,7 +186,7 @@ static void overflows_are_told_once(void **state)
 }
 
 /* Texts are made into tokens in a file that nobody has named: sentences say what was named. */
-static void changed_texts_are_refused_by_name(void **state)
+TEST(changed_texts_are_refused_by_name)
 {
 #define TEXT NANO "--data {w}/talk.txt --seq-len 32 --max-steps 3 "
     const struct workplace *w = *state;
@@ -217,7 +212,7 @@ static void changed_texts_are_refused_by_name(void **state)
 }
 
 /* The same tokens with other ones trained are other data; what a checkpoint of before does not say is not asked. */
-static void another_mask_is_refused(void **state)
+TEST(another_mask_is_refused)
 {
 #define ROWS                                                                                                                     \
     "train --model tests/golden/chat/qwen " MACHINE "--digest --quiet --data {w}/rows.jsonl --seq-len 64 --max-steps 3 "         \
@@ -254,7 +249,7 @@ static void another_mask_is_refused(void **state)
 
 /* A text that a model reads by bytes is the same data whether its tokens are kept for the next run, are not, or lie in a file
  * that strata tokens has made. */
-static void a_text_of_bytes_is_one_data(void **state)
+TEST(a_text_of_bytes_is_one_data)
 {
 #define RUN(data, steps) NANO "--seq-len 32 --data {w}/" data " --max-steps " steps " "
     static const char *const first[] = {RUN("talk.txt", "1"), RUN("talk.txt", "1") "--out {w}/o", RUN("talk.bin", "1")};
@@ -297,7 +292,7 @@ static void a_text_of_bytes_is_one_data(void **state)
 }
 
 /* Of two directories of one name, the first tensor that differs. */
-static void another_models_tensor_is_named(void **state)
+TEST(another_models_tensor_is_named)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -340,7 +335,7 @@ static void put_model(const struct workplace *w, bool tied)
 }
 
 /* All tensors of one are the other's, too. */
-static void a_tensor_more_or_less_is_counted(void **state)
+TEST(a_tensor_more_or_less_is_counted)
 {
 #define TRAIN_TINY "train --model {w}/same " MACHINE "--data " TINY "tokens.bin --seq-len 16 "
     static const char *const wanted[] = {"another model: it has 6 groups of 20 tensors' parts, and this one 7 of 21: ",
@@ -366,7 +361,7 @@ static void a_tensor_more_or_less_is_counted(void **state)
 }
 
 /* The configuration is read again for what the checkpoint says of it; its notices have been told by then. */
-static void notices_of_the_configuration_are_told_once(void **state)
+TEST(notices_of_the_configuration_are_told_once)
 {
     static const char text[] = "{\"bf16\": {\"enabled\": true}, \"wall_clock_breakdown\": true}";
     static const char *const notices[] = {"gradient_clipping: left out of the file", "wall_clock_breakdown"};
@@ -390,7 +385,7 @@ static void notices_of_the_configuration_are_told_once(void **state)
 
 /* A run that is short enough for its schedule makes checkpoints that can be used, though they do not say how long it was; that
  * the schedule suits a run's length is asked of the run that goes on. */
-static void a_schedule_is_judged_by_the_run_that_takes_it(void **state)
+TEST(a_schedule_is_judged_by_the_run_that_takes_it)
 {
     static const char text[] =
         "{\"bf16\": {\"enabled\": true}, \"gradient_clipping\": 1, \"scheduler\": {\"type\": \"OneCycle\", \"params\": "
@@ -424,7 +419,7 @@ static void a_schedule_is_judged_by_the_run_that_takes_it(void **state)
 }
 
 /* The rate of a schedule as long as the run changes with the run's length. */
-static void another_length_of_the_schedule_is_noticed(void **state)
+TEST(another_length_of_the_schedule_is_noticed)
 {
     static const struct {
         const char *key, *of; /* NULL: it has no length */
@@ -450,21 +445,4 @@ static void another_length_of_the_schedule_is_noticed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_loss_scaling_holds),
-        cmocka_unit_test(overflows_are_told_once),
-        cmocka_unit_test(changed_texts_are_refused_by_name),
-        cmocka_unit_test(another_mask_is_refused),
-        cmocka_unit_test(a_text_of_bytes_is_one_data),
-        cmocka_unit_test(another_models_tensor_is_named),
-        cmocka_unit_test(a_tensor_more_or_less_is_counted),
-        cmocka_unit_test(changes_are_allowed_noticed_or_refused),
-        cmocka_unit_test(notices_of_the_configuration_are_told_once),
-        cmocka_unit_test(a_schedule_is_judged_by_the_run_that_takes_it),
-        cmocka_unit_test(another_length_of_the_schedule_is_noticed),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,19 +1,14 @@
 /* test_resume_metrics.c - files that a resumed run goes on with: one that is another run's, one that was removed, failures in the
  * middle and at the end, and the monitor's without a path. */
 #include "program.h"
+#include "tests/common/test.h"
 #include "workplace.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TRAIN   "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet "
 #define RESUMED TRAIN "--max-steps 4 --resume {w}/a/step-00000002 --metrics {w}/m.jsonl "
@@ -90,7 +85,7 @@ static char *header_and(const struct workplace *w, const char *lines)
 }
 
 /* A file that no line of the checkpoint's run ends in is another's: left as it is, or replaced by a whole one where asked. */
-static void another_runs_file_is_refused_or_replaced(void **state)
+TEST(another_runs_file_is_refused_or_replaced)
 {
     const struct workplace *w = *state;
     size_t bytes, after;
@@ -113,7 +108,7 @@ static void another_runs_file_is_refused_or_replaced(void **state)
 }
 
 /* One that is shorter is no earlier part that a power cut has shortened, unless it begins as one. */
-static void a_short_file_of_another_kind_is_left_alone(void **state)
+TEST(a_short_file_of_another_kind_is_left_alone)
 {
     static const char notes[] = "my notes\nthe last line, without an end";
     const struct workplace *w = *state;
@@ -139,7 +134,7 @@ static void a_short_file_of_another_kind_is_left_alone(void **state)
 
 /* A shorter one of another run that has ended has its summary, which the earlier part of a run has not; without it the lines that
  * a power cut has left go on. */
-static void a_short_file_of_a_run_that_ended_is_left_alone(void **state)
+TEST(a_short_file_of_a_run_that_ended_is_left_alone)
 {
     const struct workplace *w = *state;
     char *other = header_and(w, "{\"step\":1}\n{\"summary\":{}}\n{\"st"), *text;
@@ -160,7 +155,7 @@ static void a_short_file_of_a_run_that_ended_is_left_alone(void **state)
 }
 
 /* Of one that was killed, or saves nothing, the header tells. */
-static void a_short_file_of_a_run_that_was_killed_is_left_alone(void **state)
+TEST(a_short_file_of_a_run_that_was_killed_is_left_alone)
 {
     static const char *const others[] = {TRAIN "--max-steps 1 --metrics {w}/m.jsonl --save {w}/b",
                                          TRAIN "--max-steps 1 --metrics {w}/m.jsonl"};
@@ -185,7 +180,7 @@ static void a_short_file_of_a_run_that_was_killed_is_left_alone(void **state)
 
 /* A checkpoint of a run without lines, as an import makes them, and an attempt that was killed before it had saved: it comes
  * again by the same command line, and what it left gets another name. */
-static void lines_of_an_attempt_that_saved_nothing_are_set_aside(void **state)
+TEST(lines_of_an_attempt_that_saved_nothing_are_set_aside)
 {
     static const char attempt[] = TRAIN "--max-steps 4 --save {w}/b --resume auto --metrics {w}/m.jsonl ";
     static const char left[] = "{\"run\":{}}\n{\"step\":3}\n";
@@ -210,7 +205,7 @@ static void lines_of_an_attempt_that_saved_nothing_are_set_aside(void **state)
 }
 
 /* The file itself goes on, with --overwrite, too; what came after the checkpoint comes again. */
-static void ones_own_goes_on(void **state)
+TEST(ones_own_goes_on)
 {
     const struct workplace *w = *state;
 
@@ -224,7 +219,7 @@ static void ones_own_goes_on(void **state)
 }
 
 /* Each failure leaves the earlier lines as they were, or the new ones whole, and is said. */
-static void failures_of_the_file_are_said(void **state)
+TEST(failures_of_the_file_are_said)
 {
     static const struct {
         const char *fault, *wanted, *lines;
@@ -249,7 +244,7 @@ static void failures_of_the_file_are_said(void **state)
 }
 
 /* Rows begin at the checkpoint where the file is not there any more. */
-static void a_monitor_whose_file_is_gone_begins_anew(void **state)
+TEST(a_monitor_whose_file_is_gone_begins_anew)
 {
     const struct workplace *w = *state;
     size_t bytes;
@@ -268,7 +263,7 @@ static void a_monitor_whose_file_is_gone_begins_anew(void **state)
 }
 
 /* The last moment of a file: the run is done, and the exit code says that its rows may not be kept. */
-static void a_monitor_that_is_not_kept_is_said(void **state)
+TEST(a_monitor_that_is_not_kept_is_said)
 {
     const struct workplace *w = *state;
 
@@ -278,7 +273,7 @@ static void a_monitor_that_is_not_kept_is_said(void **state)
 }
 
 /* As DeepSpeed has it: without a path the job's directory is made where the run is started. */
-static void a_monitor_without_a_path_is_here(void **state)
+TEST(a_monitor_without_a_path_is_here)
 {
     const struct workplace *w = *state;
     char before[4096];
@@ -293,7 +288,7 @@ static void a_monitor_without_a_path_is_here(void **state)
 }
 
 /* An evaluation that a signal cuts comes before the next step, and its line behind that of its own step. */
-static void a_cut_evaluation_is_made_up_for_in_its_place(void **state)
+TEST(a_cut_evaluation_is_made_up_for_in_its_place)
 {
 #define EVALUATED "train --model nano --seq-len 32 --machine {w}/machine.json --data {w}/good.bin --eval-every 2 --save {w}/cut "
     static char text[1 << 19]; /* an evaluation of some seconds, which is never made */
@@ -330,21 +325,4 @@ static void a_cut_evaluation_is_made_up_for_in_its_place(void **state)
 #undef EVALUATED
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_short_file_of_a_run_that_ended_is_left_alone),
-        cmocka_unit_test(a_short_file_of_a_run_that_was_killed_is_left_alone),
-        cmocka_unit_test(lines_of_an_attempt_that_saved_nothing_are_set_aside),
-        cmocka_unit_test(ones_own_goes_on),
-        cmocka_unit_test(another_runs_file_is_refused_or_replaced),
-        cmocka_unit_test(a_short_file_of_another_kind_is_left_alone),
-        cmocka_unit_test(failures_of_the_file_are_said),
-        cmocka_unit_test(a_monitor_whose_file_is_gone_begins_anew),
-        cmocka_unit_test(a_monitor_that_is_not_kept_is_said),
-        cmocka_unit_test(a_monitor_without_a_path_is_here),
-        cmocka_unit_test(a_cut_evaluation_is_made_up_for_in_its_place),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -1,18 +1,12 @@
 /* tests/cli/test_run_report.c - the summary of a run as JSON, key by key, and what the lines for people say of bytes between
  * ranks, of pressure that came and went, of time that is left, and where a rate is not known. */
 #include "cli/report/progress.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void must_hold(const char *text, const char *wanted)
 {
@@ -57,13 +51,12 @@ static char *summary_of(struct cli_medians *m, const struct cli_summary *summary
 }
 
 /* The last step's loss, although one before had a number; an evaluation counts until the next one. */
-static void a_last_loss_that_is_no_number_is_none(void **state)
+TEST(a_last_loss_that_is_no_number_is_none)
 {
     const struct cli_summary summary = {0};
     struct cli_medians *m = NULL;
     char *text;
 
-    (void)state;
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 3; i++) {
         struct cli_step step = step_of(i);
@@ -80,7 +73,7 @@ static void a_last_loss_that_is_no_number_is_none(void **state)
 }
 
 /* Medians, last values, counts and what the run took, each under its own key. */
-static void figures_stand_under_their_keys(void **state)
+TEST(figures_stand_under_their_keys)
 {
     static const struct {
         const char *key;
@@ -115,7 +108,6 @@ static void figures_stand_under_their_keys(void **state)
     struct cli_medians *m = NULL;
     char *text, moved[128];
 
-    (void)state;
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 5; i++) {
         struct cli_step step = step_of(i);
@@ -137,13 +129,12 @@ static void figures_stand_under_their_keys(void **state)
 }
 
 /* Without a rate there is no fraction of it. */
-static void a_fraction_of_no_rate_is_unknown(void **state)
+TEST(a_fraction_of_no_rate_is_unknown)
 {
     static const struct strata_plan_info plan;
     struct strata_step r = STRATA_STEP_INIT;
     struct cli_step got = {0};
 
-    (void)state;
     r.tokens = 600;
     r.seconds = 20;
     cli_step_fill(&got, &plan, NULL, &r, 1, 600);
@@ -181,12 +172,11 @@ static char *block_of(const struct strata_plan_info *plan, int first, int last)
     return text;
 }
 
-static void bytes_between_ranks_are_told_where_there_are_any(void **state)
+TEST(bytes_between_ranks_are_told_where_there_are_any)
 {
     struct strata_plan_info plan = {0};
     char *text;
 
-    (void)state;
     text = block_of(&plan, 0, 0);
     assert_null(strstr(text, ", comm "));
     must_hold(text, "\n  step/bound    unknown, as the machine's rates are\n");
@@ -201,12 +191,11 @@ static void bytes_between_ranks_are_told_where_there_are_any(void **state)
     free(text);
 }
 
-static void pressure_that_came_and_went_is_told(void **state)
+TEST(pressure_that_came_and_went_is_told)
 {
     const struct strata_plan_info plan = {0};
     char *text = block_of(&plan, 0, 0);
 
-    (void)state;
     must_hold(text, "\n  pressure      none: 7 major faults, 9 ms waiting for memory, 2.00 KiB in swap\n");
     free(text);
     text = block_of(&plan, 2, 3);
@@ -217,14 +206,13 @@ static void pressure_that_came_and_went_is_told(void **state)
 }
 
 /* By an average over some ten steps: one slow step moves it by a tenth. */
-static void time_left_is_by_an_average(void **state)
+TEST(time_left_is_by_an_average)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct cli_progress p = {.file = file, .steps_total = 102, .every = 1};
 
-    (void)state;
     assert_non_null(file);
     for (int i = 1; i <= 2; i++) {
         struct cli_step step = step_of(0);
@@ -240,7 +228,7 @@ static void time_left_is_by_an_average(void **state)
 }
 
 /* In a run that trains in fp16, too. */
-static void weights_that_became_infinite_are_told(void **state)
+TEST(weights_that_became_infinite_are_told)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -248,7 +236,6 @@ static void weights_that_became_infinite_are_told(void **state)
     struct cli_progress p = {.file = file, .steps_total = 1, .every = 1};
     struct cli_step step = step_of(0);
 
-    (void)state;
     assert_non_null(file);
     step.value[CLI_STEP] = 1;
     step.value[CLI_WEIGHTS_OVERFLOWED] = 3;
@@ -256,19 +243,4 @@ static void weights_that_became_infinite_are_told(void **state)
     assert_int_equal(fclose(file), 0);
     must_hold(text, " | 3 weights are infinite in 16 bits | ");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_stand_under_their_keys),
-        cmocka_unit_test(a_last_loss_that_is_no_number_is_none),
-        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),
-        cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
-        cmocka_unit_test(pressure_that_came_and_went_is_told),
-        cmocka_unit_test(time_left_is_by_an_average),
-        cmocka_unit_test(weights_that_became_infinite_are_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

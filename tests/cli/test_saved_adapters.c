@@ -3,6 +3,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/ranks.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,13 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN  "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --lora {w}/lora.json --digest --quiet "
 #define SAVING "--save {w}/save --save-every 1 --keep 2 --resume auto "
@@ -61,7 +55,7 @@ static void command_of(char out[1024], size_t i, const char *more)
     snprintf(out, 1024, TRAIN "%s%s", cases[i].options, more);
 }
 
-static void the_base_is_written_once(void **state)
+TEST(the_base_is_written_once)
 {
     const struct workplace *w = *state;
 
@@ -84,7 +78,7 @@ static void the_base_is_written_once(void **state)
 }
 
 /* From memory to a drive and back: the bits of a run that never ended. */
-static void a_run_goes_on_anywhere(void **state)
+TEST(a_run_goes_on_anywhere)
 {
     const struct workplace *w = *state;
 
@@ -120,7 +114,7 @@ static void flip(const struct workplace *w, const char *name, off_t at)
 }
 
 /* A byte of the base, and one of an adapter: verify names the place, and no run goes on from it. */
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
     static const char *const files[] = {"base.0", "set.0"};
     const struct workplace *w = *state;
@@ -147,7 +141,7 @@ static void damage_is_found(void **state)
 }
 
 /* A checkpoint knows the weights that its adapter was trained beside, however it stores them. */
-static void an_adapter_is_merged_into_its_own_base(void **state)
+TEST(an_adapter_is_merged_into_its_own_base)
 {
     static const struct {
         const char *model, *options;
@@ -212,7 +206,7 @@ static void negate(const struct workplace *w, const char *name, const char *tens
 }
 
 /* Weights that differ in one quantised matrix alone are others, too. */
-static void one_matrix_of_another_base_is_told(void **state)
+TEST(one_matrix_of_another_base_is_told)
 {
     static const struct {
         const char *model, *tensor;
@@ -246,7 +240,7 @@ static void one_matrix_of_another_base_is_told(void **state)
 }
 
 /* GPT-2's matrices lie the other way round in nf4: a checkpoint is loaded as its run stored them, and goes on so. */
-static void matrices_of_gpt2_stay_turned(void **state)
+TEST(matrices_of_gpt2_stay_turned)
 {
     static const char run[] = TRAIN "--model nano --set strata.quantization=nf4 ";
     const struct workplace *w = *state;
@@ -271,7 +265,7 @@ static void matrices_of_gpt2_stay_turned(void **state)
 }
 
 /* Saved by two ranks, whose batch is of both: one process exports, merges, evaluates and goes on from it. */
-static void what_ranks_saved_is_read_by_one(void **state)
+TEST(what_ranks_saved_is_read_by_one)
 {
     static const char *const commands[] = {
         "export {w}/save --out {w}/adapter --quiet",
@@ -297,7 +291,7 @@ static void what_ranks_saved_is_read_by_one(void **state)
 
 /* Weights of such a checkpoint are read with the adapter that they were saved with, and no other; and a run without one has none
  * to merge. */
-static void a_saved_adapter_stays_with_its_weights(void **state)
+TEST(a_saved_adapter_stays_with_its_weights)
 {
 #define EVAL "eval --model {w}/save --data {w}/good.bin --seq-len 32 "
     static const struct {
@@ -338,18 +332,4 @@ static void a_saved_adapter_stays_with_its_weights(void **state)
 #undef EVAL
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_base_is_written_once),
-        cmocka_unit_test(a_run_goes_on_anywhere),
-        cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(an_adapter_is_merged_into_its_own_base),
-        cmocka_unit_test(one_matrix_of_another_base_is_told),
-        cmocka_unit_test(matrices_of_gpt2_stay_turned),
-        cmocka_unit_test(a_saved_adapter_stays_with_its_weights),
-        cmocka_unit_test(what_ranks_saved_is_read_by_one),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -1,21 +1,16 @@
 /* test_saves.c - what can befall a directory of checkpoints: a save that fails, a disk that is full, copies, links, moves and
  * removals, two runs at once, and many saves. */
 #include "program.h"
+#include "tests/common/test.h"
 #include "workplace.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TRAIN                                                                                                                    \
     "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --set strata.watchdog=false "
@@ -55,7 +50,7 @@ static void expect(const struct workplace *w, const char *command, int code, con
 /* --- failures --- */
 
 /* The run goes on; only a last one that failed is the run's failure, and its other results are there. */
-static void a_save_that_fails_is_not_the_run(void **state)
+TEST(a_save_that_fails_is_not_the_run)
 {
     const struct workplace *w = *state;
     static const char *const sites[] = {"commit.mkdir", "commit.alloc:1", "nvme.fsync",
@@ -86,7 +81,7 @@ static void a_save_that_fails_is_not_the_run(void **state)
 
 /* --out has the model, and no checkpoint is of its step: the same job finds its own there, with an older checkpoint or none, and
  * takes nothing else for it. */
-static void a_job_whose_last_save_failed_finds_its_model(void **state)
+TEST(a_job_whose_last_save_failed_finds_its_model)
 {
 #define JOB  TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --resume auto --out {w}/out "
 #define LORA "--set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}' "
@@ -133,7 +128,7 @@ static void a_job_whose_last_save_failed_finds_its_model(void **state)
 }
 
 /* A file that has the name of what tells of a lost checkpoint, and does not say what that says. */
-static void a_file_of_somebody_else_stays(void **state)
+TEST(a_file_of_somebody_else_stays)
 {
 #define JOB TRAIN DRIVES "--max-steps 6 --save {w}/a --out {w}/out --quiet "
     static const char *const texts[] = {"mine", "{}", ""};
@@ -159,7 +154,7 @@ static void a_file_of_somebody_else_stays(void **state)
 }
 
 /* What was written of a run that a signal ended, no checkpoint of which could be made, is replaced by the same job. */
-static void a_job_that_ended_early_unsaved_goes_on(void **state)
+TEST(a_job_that_ended_early_unsaved_goes_on)
 {
 #define JOB                                                                                                                      \
     "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 60 --save {w}/a --resume auto "  \
@@ -185,7 +180,7 @@ static void a_job_that_ended_early_unsaved_goes_on(void **state)
 }
 
 /* The checkpoint is there, and so is all of it, whatever becomes of older ones and of `latest`. */
-static void what_fails_after_a_checkpoint_is_not_its_failure(void **state)
+TEST(what_fails_after_a_checkpoint_is_not_its_failure)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -207,7 +202,7 @@ static void what_fails_after_a_checkpoint_is_not_its_failure(void **state)
 }
 
 /* Killed right after its last checkpoint had its name: the next run has no step to do, and ends the removal of the one before. */
-static void a_last_removal_is_made_up_for(void **state)
+TEST(a_last_removal_is_made_up_for)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -223,7 +218,7 @@ static void a_last_removal_is_made_up_for(void **state)
 }
 
 /* A run without drives has its files in SAVE; what it leaves there goes, also where the one that goes on has drives. */
-static void what_a_dead_run_has_left_goes_whatever_the_next_one_has(void **state)
+TEST(what_a_dead_run_has_left_goes_whatever_the_next_one_has)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -240,7 +235,7 @@ static void what_a_dead_run_has_left_goes_whatever_the_next_one_has(void **state
 }
 
 /* With as few sets as it can have, since its checkpoints are there: the step that saves reads one, writes the other. */
-static void a_resumed_run_saves_each_step(void **state)
+TEST(a_resumed_run_saves_each_step)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -253,7 +248,7 @@ static void a_resumed_run_saves_each_step(void **state)
     workplace_remove(w, "a");
 }
 
-static void a_full_disk_says_how_much_is_missing(void **state)
+TEST(a_full_disk_says_how_much_is_missing)
 {
     const struct workplace *w = *state;
 
@@ -267,7 +262,7 @@ static void a_full_disk_says_how_much_is_missing(void **state)
 
 /* --- other hands --- */
 
-static void copies_are_checkpoints(void **state)
+TEST(copies_are_checkpoints)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -286,7 +281,7 @@ static void copies_are_checkpoints(void **state)
 
 /* One drive is on the file system of --save: what checkpoints share there is reserved with the rest, and all of them are whole.
  */
-static void drives_of_two_file_systems_save(void **state)
+TEST(drives_of_two_file_systems_save)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -315,7 +310,7 @@ static void start_from_a_copy(const struct workplace *w, struct program *p, cons
 }
 
 /* Its files were adopted: the run has them, whatever becomes of their names. */
-static void one_in_use_may_be_removed(void **state)
+TEST(one_in_use_may_be_removed)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -334,7 +329,7 @@ static void one_in_use_may_be_removed(void **state)
 }
 
 /* All that was saved so far goes with it; the run makes it again for what it saves next. */
-static void a_removed_directory_is_made_again(void **state)
+TEST(a_removed_directory_is_made_again)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -388,7 +383,7 @@ static void end_reading(struct program *p, const int in[2])
 }
 
 /* While the run still reads its text, before there is an engine: the first step is saved. */
-static void a_save_may_be_asked_for_before_the_first_step(void **state)
+TEST(a_save_may_be_asked_for_before_the_first_step)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -406,7 +401,7 @@ static void a_save_may_be_asked_for_before_the_first_step(void **state)
 
 /* Another run begins and ends before this one has the directory: it is refused as if the names had been there, not at its last
  * step. */
-static void names_that_appear_before_the_run_begins_are_seen(void **state)
+TEST(names_that_appear_before_the_run_begins_are_seen)
 {
     const struct workplace *w = *state;
     struct program p, other;
@@ -427,7 +422,7 @@ static void names_that_appear_before_the_run_begins_are_seen(void **state)
 
 /* What it has just made stays, though the attempt that it left behind has checkpoints of later steps, and so does the one that
  * `latest` names. */
-static void a_run_that_goes_back_keeps_what_it_makes(void **state)
+TEST(a_run_that_goes_back_keeps_what_it_makes)
 {
     static const char *const placements[] = {"", DRIVES "--set 'strata.freeze=[\"*wte*\"]' "};
     const struct workplace *w = *state;
@@ -464,7 +459,7 @@ static void a_run_that_goes_back_keeps_what_it_makes(void **state)
 
 /* A run that --overwrite has begun in another's directory goes on from its own last checkpoint, not from the most steps; damaged,
  * it takes none of the other's instead. */
-static void a_run_that_replaces_another_goes_on_by_itself(void **state)
+TEST(a_run_that_replaces_another_goes_on_by_itself)
 {
     static const char *const ways[] = {"--resume auto --overwrite", "--resume {w}/a --overwrite", "--resume auto"};
     const struct workplace *w = *state;
@@ -495,7 +490,7 @@ static void a_run_that_replaces_another_goes_on_by_itself(void **state)
 }
 
 /* A notice, since a configuration may be one that other runs save with. */
-static void without_a_directory_nothing_is_saved(void **state)
+TEST(without_a_directory_nothing_is_saved)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -509,7 +504,7 @@ static void without_a_directory_nothing_is_saved(void **state)
 }
 
 /* Beside checkpoints there is room for what is called otherwise, be it only by the number of digits. */
-static void names_that_no_checkpoint_takes_are_free(void **state)
+TEST(names_that_no_checkpoint_takes_are_free)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -523,7 +518,7 @@ static void names_that_no_checkpoint_takes_are_free(void **state)
     workplace_remove(w, "a");
 }
 
-static void two_runs_go_on_from_one(void **state)
+TEST(two_runs_go_on_from_one)
 {
     const struct workplace *w = *state;
     struct program p, q;
@@ -546,7 +541,7 @@ static void two_runs_go_on_from_one(void **state)
     shell(w, "rm -r {w}/a {w}/b {w}/c {w}/from");
 }
 
-static void a_second_run_is_refused(void **state)
+TEST(a_second_run_is_refused)
 {
     const struct workplace *w = *state;
     struct program p, q;
@@ -567,7 +562,7 @@ static void a_second_run_is_refused(void **state)
 
 /* --- many --- */
 
-static void many_saves_leave_nothing(void **state)
+TEST(many_saves_leave_nothing)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -600,7 +595,7 @@ static int setup(void **state)
 }
 
 /* More checkpoints than this run will keep are there already: it still has a set to write while one is being saved. */
-static void a_run_keeps_fewer_than_there_are(void **state)
+TEST(a_run_keeps_fewer_than_there_are)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -619,35 +614,9 @@ static void a_run_keeps_fewer_than_there_are(void **state)
     shell(w, "rm -r {w}/a");
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_save_that_fails_is_not_the_run),
-        cmocka_unit_test(a_job_whose_last_save_failed_finds_its_model),
-        cmocka_unit_test(a_file_of_somebody_else_stays),
-        cmocka_unit_test(a_job_that_ended_early_unsaved_goes_on),
-        cmocka_unit_test(what_fails_after_a_checkpoint_is_not_its_failure),
-        cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
-        cmocka_unit_test(a_run_that_replaces_another_goes_on_by_itself),
-        cmocka_unit_test(without_a_directory_nothing_is_saved),
-        cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
-        cmocka_unit_test(names_that_appear_before_the_run_begins_are_seen),
-        cmocka_unit_test(names_that_no_checkpoint_takes_are_free),
-        cmocka_unit_test(a_last_removal_is_made_up_for),
-        cmocka_unit_test(what_a_dead_run_has_left_goes_whatever_the_next_one_has),
-        cmocka_unit_test(a_resumed_run_saves_each_step),
-        cmocka_unit_test(a_full_disk_says_how_much_is_missing),
-        cmocka_unit_test(copies_are_checkpoints),
-        cmocka_unit_test(drives_of_two_file_systems_save),
-        cmocka_unit_test(a_run_keeps_fewer_than_there_are),
-        cmocka_unit_test(one_in_use_may_be_removed),
-        cmocka_unit_test(a_removed_directory_is_made_again),
-        cmocka_unit_test(two_runs_go_on_from_one),
-        cmocka_unit_test(a_second_run_is_refused),
-        cmocka_unit_test(many_saves_leave_nothing),
-    };
-
     if (argc > 1)
         saves = strtoul(argv[1], NULL, 10);
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+    return test_run(setup, workplace_teardown);
 }

@@ -2,17 +2,11 @@
 #include "tests/cli/program.h"
 #include "tests/cli/terminal.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN                                                                                                                    \
     "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 12 --machine {w}/machine.json --set steps_per_print=5 "    \
@@ -40,7 +34,7 @@ static void fail_screen(const char *screen, const char *what, unsigned columns)
 }
 
 /* The first three steps, every fifth and the last stay; each says what matters most. */
-static void steps_leave_a_history(void **state)
+TEST(steps_leave_a_history)
 {
     static const unsigned kept[] = {1, 2, 3, 5, 10, 12}, gone[] = {4, 6, 7, 8, 9, 11};
 
@@ -77,7 +71,7 @@ static void steps_leave_a_history(void **state)
 
 /* Rates a million times too low, as of a machine that stood still while they were measured: a step beats the bound they give, so
  * it is none, and neither is the fraction of the peak. */
-static void no_step_beats_a_bound(void **state)
+TEST(no_step_beats_a_bound)
 {
     static const char slow[] = "{\"matmul_flops\":1e5,\"upload\":1e4,\"download\":1e4,\"update\":1e3}";
     static const char command[] =
@@ -102,7 +96,7 @@ static void no_step_beats_a_bound(void **state)
 }
 
 /* Loading and evaluating show themselves and leave nothing behind; short work is not worth a line of a pipe's. */
-static void work_shows_itself(void **state)
+TEST(work_shows_itself)
 {
     static const struct {
         const char *command, *work[2];
@@ -133,7 +127,7 @@ static void work_shows_itself(void **state)
 }
 
 /* Errors and notices are sentences of any length: broken between words, too. */
-static void sentences_fit(void **state)
+TEST(sentences_fit)
 {
     static const char *const commands[] = {
         "plan --model gpt2 --config configs/zero3_cpu.json --machine tests/machines/laptop-8gb.json --nvme {w}/nvme",
@@ -159,7 +153,7 @@ static void sentences_fit(void **state)
     }
 }
 
-static void tables_fit(void **state)
+TEST(tables_fit)
 {
     static const char *const commands[] = {
         "--help",
@@ -189,7 +183,7 @@ static void tables_fit(void **state)
 }
 
 /* A table's second row comes on a page without its header. */
-static void bench_steps_fit_and_are_counted(void **state)
+TEST(bench_steps_fit_and_are_counted)
 {
     struct program p;
     char *screen;
@@ -219,7 +213,7 @@ static bool has_figures(const char *screen, const char *begin)
 }
 
 /* A row of the plan's tables stays whole: closer together, then below its label. */
-static void rows_of_a_plan_stay_whole(void **state)
+TEST(rows_of_a_plan_stay_whole)
 {
     static const struct {
         unsigned columns;
@@ -251,7 +245,7 @@ static void rows_of_a_plan_stay_whole(void **state)
 }
 
 /* Paragraphs are filled, and a command that is broken is one that a shell takes. */
-static void help_is_filled(void **state)
+TEST(help_is_filled)
 {
     struct program p;
 
@@ -274,7 +268,7 @@ static void help_is_filled(void **state)
     program_free(&p);
 }
 
-static void info_speaks_plainly(void **state)
+TEST(info_speaks_plainly)
 {
     struct program p;
     char *screen;
@@ -292,7 +286,7 @@ static void info_speaks_plainly(void **state)
 }
 
 /* A dumb terminal gets lines of its width, and nothing that it would have to understand. */
-static void dumb_terminals_get_lines(void **state)
+TEST(dumb_terminals_get_lines)
 {
     struct program p;
 
@@ -306,7 +300,7 @@ static void dumb_terminals_get_lines(void **state)
     program_free(&p);
 }
 
-static void pipes_get_whole_lines(void **state)
+TEST(pipes_get_whole_lines)
 {
     struct program p;
 
@@ -320,21 +314,4 @@ static void pipes_get_whole_lines(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_leave_a_history),
-        cmocka_unit_test(no_step_beats_a_bound),
-        cmocka_unit_test(work_shows_itself),
-        cmocka_unit_test(sentences_fit),
-        cmocka_unit_test(tables_fit),
-        cmocka_unit_test(bench_steps_fit_and_are_counted),
-        cmocka_unit_test(rows_of_a_plan_stay_whole),
-        cmocka_unit_test(help_is_filled),
-        cmocka_unit_test(info_speaks_plainly),
-        cmocka_unit_test(dumb_terminals_get_lines),
-        cmocka_unit_test(pipes_get_whole_lines),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

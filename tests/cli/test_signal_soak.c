@@ -8,6 +8,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define LOADS    1
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -128,7 +122,7 @@ static int signalled_run(const struct workplace *w, long run)
     return code;
 }
 
-static void signals_leave_nothing(void **state)
+TEST(signals_leave_nothing)
 {
     long ended = 0;
     pid_t load[LOADS];
@@ -141,15 +135,11 @@ static void signals_leave_nothing(void **state)
     assert_true(ended > signals / 3);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signals_leave_nothing),
-    };
-
     if (argc > 1)
         signals = strtol(argv[1], NULL, 10);
     if (argc > 2)
         chance_seed(strtoull(argv[2], NULL, 10));
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+    return test_run(workplace_setup, workplace_teardown);
 }

@@ -3,17 +3,11 @@
  *     test_cli_signal_timer [RUNS] */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define CALLS_LEAST 20
 
@@ -40,7 +34,7 @@ static char *digests_of(const struct workplace *w, long *calls)
     return digests;
 }
 
-static void a_handler_elsewhere_changes_nothing(void **state)
+TEST(a_handler_elsewhere_changes_nothing)
 {
     const struct workplace *w = *state;
     long calls;
@@ -60,13 +54,9 @@ static void a_handler_elsewhere_changes_nothing(void **state)
     free(quiet);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handler_elsewhere_changes_nothing),
-    };
-
     if (argc > 1)
         runs = strtol(argv[1], NULL, 10);
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+    return test_run(workplace_setup, workplace_teardown);
 }

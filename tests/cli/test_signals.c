@@ -2,6 +2,7 @@
  * learnt, the second at once; no thread that computes takes any signal. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,13 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define PIPE_BYTES 4096
 
@@ -63,7 +57,7 @@ static void check_results(const struct workplace *w)
     program_free(&p);
 }
 
-static void the_first_signal_keeps_the_work(void **state)
+TEST(the_first_signal_keeps_the_work)
 {
     static const struct {
         int number, code;
@@ -89,7 +83,7 @@ static void the_first_signal_keeps_the_work(void **state)
 
 /* Swap and the unfinished metrics go with it.  A limit of processor time is passed again every second, while the last step and
  * what it leaves to write may take longer. */
-static void sigquit_ends_at_once_and_sigxcpu_counts_once(void **state)
+TEST(sigquit_ends_at_once_and_sigxcpu_counts_once)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -110,7 +104,7 @@ static void sigquit_ends_at_once_and_sigxcpu_counts_once(void **state)
 }
 
 /* Nor does the directory of --save stay, which it has made, before there is a checkpoint in it; one that was there does. */
-static void sigquit_leaves_no_directory_of_checkpoints(void **state)
+TEST(sigquit_leaves_no_directory_of_checkpoints)
 {
     const struct workplace *w = *state;
     char command[512];
@@ -133,7 +127,7 @@ static void sigquit_leaves_no_directory_of_checkpoints(void **state)
 }
 
 /* The summary has the last evaluation, though steps came after it. */
-static void the_last_evaluation_is_kept(void **state)
+TEST(the_last_evaluation_is_kept)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -156,7 +150,7 @@ static void the_last_evaluation_is_kept(void **state)
 }
 
 /* As a signal does, checkpoint included, with another exit code, and with what took the memory. */
-static void memory_that_runs_out_keeps_the_work(void **state)
+TEST(memory_that_runs_out_keeps_the_work)
 {
     const struct workplace *w = *state;
     char command[1024];
@@ -186,7 +180,7 @@ static void memory_that_runs_out_keeps_the_work(void **state)
 
 /* No request is answered for hours.  A drive that lets go of its requests ends the run as one that fails does; one that does not
  * leaves no other end than the process's, which removes its names as well. */
-static void a_drive_that_hangs_ends_the_run(void **state)
+TEST(a_drive_that_hangs_ends_the_run)
 {
     static const struct {
         const char *fault, *said;
@@ -236,7 +230,7 @@ static void start_full(const struct workplace *w, struct program *p, const char 
 }
 
 /* `timeout` sends its signal to the process and then to the group.  The fault says how long that takes. */
-static void the_same_signal_at_once_counts_once(void **state)
+TEST(the_same_signal_at_once_counts_once)
 {
     static const char *const ages[] = {" --fault cli.signal_age:0:0:0", " --fault cli.signal_age:0:0:500000000"};
     const struct workplace *w = *state;
@@ -269,7 +263,7 @@ static void the_same_signal_at_once_counts_once(void **state)
 
 /* Of a launcher SIGTERM and SIGHUP ask once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds
  * later. */
-static void a_launchers_signals_are_one_request(void **state)
+TEST(a_launchers_signals_are_one_request)
 {
     static const char *const ages[] = {" --fault cli.launcher_age:0:0:1999999999", " --fault cli.launcher_age:0:0:2000000000"};
     const struct workplace *w = *state;
@@ -307,7 +301,7 @@ static void a_launchers_signals_are_one_request(void **state)
 }
 
 /* The last line says so; and where there are checkpoints, what ends the run at once says what is lost. */
-static void a_run_that_keeps_nothing_says_so(void **state)
+TEST(a_run_that_keeps_nothing_says_so)
 {
     static const char run[] =
         "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1000000 --machine {w}/machine.json";
@@ -334,7 +328,7 @@ static void a_run_that_keeps_nothing_says_so(void **state)
     }
 }
 
-static void the_second_signal_does_not_wait(void **state)
+TEST(the_second_signal_does_not_wait)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -350,7 +344,7 @@ static void the_second_signal_does_not_wait(void **state)
     forget(w, &p);
 }
 
-static void nohup_is_obeyed(void **state)
+TEST(nohup_is_obeyed)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -365,7 +359,7 @@ static void nohup_is_obeyed(void **state)
     forget(w, &p);
 }
 
-static void ctrl_z_stops_it(void **state)
+TEST(ctrl_z_stops_it)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -417,7 +411,7 @@ static bool settled_mask(unsigned long long *mask, pid_t pid, const char *task)
 }
 
 /* Workers, I/O threads and those of libraries: all but one. */
-static void threads_that_compute_take_no_signal(void **state)
+TEST(threads_that_compute_take_no_signal)
 {
     const struct workplace *w = *state;
     char path[64];
@@ -471,7 +465,7 @@ static bool has_engine(pid_t pid)
 }
 
 /* What it has looked at is printed, if it has, and said not to be all. */
-static void an_evaluation_says_how_far_it_came(void **state)
+TEST(an_evaluation_says_how_far_it_came)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -497,7 +491,7 @@ static void an_evaluation_says_how_far_it_came(void **state)
 }
 
 /* All steps are done, but not all that was asked for: the exit code says so, the model is there. */
-static void the_last_evaluation_is_part_of_the_run(void **state)
+TEST(the_last_evaluation_is_part_of_the_run)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -516,25 +510,4 @@ static void the_last_evaluation_is_part_of_the_run(void **state)
     forget(w, &p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_signal_keeps_the_work),
-        cmocka_unit_test(sigquit_ends_at_once_and_sigxcpu_counts_once),
-        cmocka_unit_test(sigquit_leaves_no_directory_of_checkpoints),
-        cmocka_unit_test(the_last_evaluation_is_kept),
-        cmocka_unit_test(memory_that_runs_out_keeps_the_work),
-        cmocka_unit_test(a_drive_that_hangs_ends_the_run),
-        cmocka_unit_test(the_second_signal_does_not_wait),
-        cmocka_unit_test(the_same_signal_at_once_counts_once),
-        cmocka_unit_test(a_launchers_signals_are_one_request),
-        cmocka_unit_test(a_run_that_keeps_nothing_says_so),
-        cmocka_unit_test(nohup_is_obeyed),
-        cmocka_unit_test(ctrl_z_stops_it),
-        cmocka_unit_test(threads_that_compute_take_no_signal),
-        cmocka_unit_test(an_evaluation_says_how_far_it_came),
-        cmocka_unit_test(the_last_evaluation_is_part_of_the_run),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

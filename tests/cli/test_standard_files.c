@@ -3,6 +3,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 
 #include <regex.h>
 #include <stdio.h>
@@ -10,13 +11,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json "
 
@@ -43,7 +37,7 @@ static int run_closed(const struct workplace *w, const char *command)
 }
 
 /* What is printed goes nowhere, which is an error, and not into the first file that is opened; the run's own files are whole. */
-static void closed_files_are_nobodys(void **state)
+TEST(closed_files_are_nobodys)
 {
     const struct workplace *w = *state;
     size_t bytes;
@@ -58,7 +52,7 @@ static void closed_files_are_nobodys(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
-static void a_pipe_that_nobody_reads_is_named(void **state)
+TEST(a_pipe_that_nobody_reads_is_named)
 {
     static const char *const commands[] = {"--help",
                                            "plan --model gpt2 --micro-batch 1 --machine {w}/machine.json",
@@ -89,7 +83,7 @@ static void a_pipe_that_nobody_reads_is_named(void **state)
     }
 }
 
-static void limits_on_files_are_named(void **state)
+TEST(limits_on_files_are_named)
 {
     static const struct {
         const char *command, *name;
@@ -123,7 +117,7 @@ static void limits_on_files_are_named(void **state)
 }
 
 /* What stands in the file of metrics when it meets the limit is whole lines. */
-static void metrics_end_with_a_line(void **state)
+TEST(metrics_end_with_a_line)
 {
     const struct rlimit small = {.rlim_cur = 16384, .rlim_max = RLIM_INFINITY};
     const struct workplace *w = *state;
@@ -150,7 +144,7 @@ static void metrics_end_with_a_line(void **state)
 }
 
 /* A stack that is too small is said so, rather than overrun. */
-static void a_small_stack_is_refused(void **state)
+TEST(a_small_stack_is_refused)
 {
     const struct rlimit small = {.rlim_cur = 65536, .rlim_max = RLIM_INFINITY};
     const struct workplace *w = *state;
@@ -172,7 +166,7 @@ static void a_small_stack_is_refused(void **state)
 }
 
 /* Memory that is refused inside a library ends a process somehow; so a run that would meet a limit does not begin. */
-static void limits_on_memory_are_named(void **state)
+TEST(limits_on_memory_are_named)
 {
     static const struct {
         __rlimit_resource_t resource;
@@ -209,13 +203,4 @@ static void limits_on_memory_are_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_files_are_nobodys),  cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
-        cmocka_unit_test(limits_on_files_are_named), cmocka_unit_test(metrics_end_with_a_line),
-        cmocka_unit_test(a_small_stack_is_refused),  cmocka_unit_test(limits_on_memory_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

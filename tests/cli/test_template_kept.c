@@ -2,17 +2,11 @@
  * and ends where it ends. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define QWEN  "tests/golden/chat/qwen"
 #define TRAIN "train --data {w}/rows.jsonl --seq-len 64 --max-steps 1 --quiet --threads 1 --machine {w}/machine.json --out {w}/"
@@ -66,7 +60,7 @@ static bool has(const struct workplace *w, const char *file, const char *wanted)
 }
 
 /* Of a tokenizer whose files name no token that begins or ends a text the template brings them. */
-static void the_model_speaks_as_it_was_trained(void **state)
+TEST(the_model_speaks_as_it_was_trained)
 {
     static const char *const templates[] = {"chatml", "llama2", "alpaca"};
     const struct workplace *w = *state;
@@ -90,7 +84,7 @@ static void the_model_speaks_as_it_was_trained(void **state)
     }
 }
 
-static void its_own_template_is_not_replaced(void **state)
+TEST(its_own_template_is_not_replaced)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -102,7 +96,7 @@ static void its_own_template_is_not_replaced(void **state)
 }
 
 /* Token files do not say how they were written. */
-static void token_files_are_told_of(void **state)
+TEST(token_files_are_told_of)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -120,7 +114,7 @@ static void token_files_are_told_of(void **state)
     program_free(&p);
 }
 
-static void an_adapter_has_none(void **state)
+TEST(an_adapter_has_none)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -133,7 +127,7 @@ static void an_adapter_has_none(void **state)
 }
 
 /* A checkpoint knows by what its adapter was trained, and what is merged is a model. */
-static void a_merged_adapter_has_it(void **state)
+TEST(a_merged_adapter_has_it)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -157,7 +151,7 @@ static void a_merged_adapter_has_it(void **state)
     free(merged);
 }
 
-static void checkpoints_have_it_too(void **state)
+TEST(checkpoints_have_it_too)
 {
     const struct workplace *w = *state;
     size_t bytes;
@@ -176,7 +170,7 @@ static void checkpoints_have_it_too(void **state)
 }
 
 /* <|im_end|> is 422 there. */
-static void where_answers_end_is_told(void **state)
+TEST(where_answers_end_is_told)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
     const struct workplace *w = *state;
@@ -212,7 +206,7 @@ static void where_answers_end_is_told(void **state)
 }
 
 /* In the model's own directory, too. */
-static void the_old_one_goes(void **state)
+TEST(the_old_one_goes)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -240,18 +234,4 @@ static int setup(void **state)
     return rc;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_model_speaks_as_it_was_trained),
-        cmocka_unit_test(its_own_template_is_not_replaced),
-        cmocka_unit_test(token_files_are_told_of),
-        cmocka_unit_test(an_adapter_has_none),
-        cmocka_unit_test(a_merged_adapter_has_it),
-        cmocka_unit_test(checkpoints_have_it_too),
-        cmocka_unit_test(where_answers_end_is_told),
-        cmocka_unit_test(the_old_one_goes),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

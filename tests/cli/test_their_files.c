@@ -2,19 +2,13 @@
  * each, with so many notices, or refuses it with a sentence that names the key and what to do.  tests/golden/their_files/table.tsv
  * says which; every file there is a row. */
 #include "tests/cli/program.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define DIR_PATH     "tests/golden/their_files"
 #define FILES_LEAST  40u
@@ -79,14 +73,13 @@ static unsigned files_there(void)
     return found;
 }
 
-static void each_is_taken_or_refused_as_told(void **state)
+TEST(each_is_taken_or_refused_as_told)
 {
     FILE *file = fopen(DIR_PATH "/table.tsv", "re");
     unsigned rows = 0, faults = 0;
     size_t capacity = 0;
     char *line = NULL;
 
-    (void)state;
     assert_non_null(file);
     while (getline(&line, &capacity, file) > 0) {
         char *at = line, *name = strsep(&at, "\t"), *code = strsep(&at, "\t");
@@ -105,12 +98,8 @@ static void each_is_taken_or_refused_as_told(void **state)
     assert_int_equal(faults, 0);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_taken_or_refused_as_told),
-    };
-
     setenv("HF_HUB_CACHE", DIR_PATH "/no-cache", 1); /* names of the Hub are found on no machine */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

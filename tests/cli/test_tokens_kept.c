@@ -1,6 +1,7 @@
 /* tests/cli/test_tokens_kept.c - what train makes of texts and rows stays beside --out for the next run, and nowhere else. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,13 +11,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TRAIN   "train --model nano --seq-len 32 --max-steps 2 --machine {w}/machine.json --digest --overwrite --data "
 #define MADE    "tokens kept for the next run"
@@ -56,7 +50,7 @@ static void find(const struct workplace *w, const char *dir, const char *end, ch
     assert_true(name[0] != '\0');
 }
 
-static void the_next_run_takes_what_the_last_one_made(void **state)
+TEST(the_next_run_takes_what_the_last_one_made)
 {
     const struct workplace *w = *state;
     char first[256], second[256], plain[256], name[256], tokens[512];
@@ -79,7 +73,7 @@ static void the_next_run_takes_what_the_last_one_made(void **state)
     program_free(&p);
 }
 
-static void a_text_that_changes_is_read_again(void **state)
+TEST(a_text_that_changes_is_read_again)
 {
     const struct workplace *w = *state;
     char first[256], second[256], again[256];
@@ -94,7 +88,7 @@ static void a_text_that_changes_is_read_again(void **state)
 }
 
 /* Damage, half of a pair as a power cut leaves it, and what a run that was killed has left. */
-static void what_is_left_of_other_runs_does_no_harm(void **state)
+TEST(what_is_left_of_other_runs_does_no_harm)
 {
     const struct workplace *w = *state;
     char first[256], second[256], bin[256], path[600];
@@ -120,7 +114,7 @@ static void what_is_left_of_other_runs_does_no_harm(void **state)
     assert_string_equal(first, second);
 }
 
-static void where_nothing_can_be_kept_runs_go_on(void **state)
+TEST(where_nothing_can_be_kept_runs_go_on)
 {
     const struct workplace *w = *state;
     char plain[256], got[256];
@@ -138,7 +132,7 @@ static void where_nothing_can_be_kept_runs_go_on(void **state)
 }
 
 /* While one run makes them, which its lock shows, another with the same texts makes its own. */
-static void two_runs_at_once_do_not_meet(void **state)
+TEST(two_runs_at_once_do_not_meet)
 {
     const struct workplace *w = *state;
     char first[256], second[256], bin[256], name[600], *path;
@@ -163,7 +157,7 @@ static void two_runs_at_once_do_not_meet(void **state)
 }
 
 /* Neither a run that does not fit nor one whose outputs are refused makes tokens first. */
-static void runs_that_cannot_be_make_nothing(void **state)
+TEST(runs_that_cannot_be_make_nothing)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -193,16 +187,4 @@ static int setup(void **state)
     return code;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_next_run_takes_what_the_last_one_made),
-        cmocka_unit_test(a_text_that_changes_is_read_again),
-        cmocka_unit_test(what_is_left_of_other_runs_does_no_harm),
-        cmocka_unit_test(where_nothing_can_be_kept_runs_go_on),
-        cmocka_unit_test(two_runs_at_once_do_not_meet),
-        cmocka_unit_test(runs_that_cannot_be_make_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, setup, workplace_teardown);
-}
+TEST_GROUP(setup, workplace_teardown);

@@ -5,18 +5,12 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 #include "tests/common/large_tokenizer.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define COUNT(a)   (sizeof(a) / sizeof((a)[0]))
 #define LETTERS    20u /* a tokenizer of 168,420 tokens, whose file has 6.5 MB and took 120 as a tree */
@@ -115,10 +109,9 @@ static void check_peak(const struct workplace *w, uint32_t letters, bool said)
     program_free(&p);
 }
 
-static void memory_stays_within_the_plan(void **state)
+TEST(memory_stays_within_the_plan)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
     skip(); /* a sanitizer's own memory is in nobody's plan */
 #else
     const struct workplace *w = *state;
@@ -130,11 +123,4 @@ static void memory_stays_within_the_plan(void **state)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_stays_within_the_plan),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

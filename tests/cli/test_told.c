@@ -1,15 +1,9 @@
 /* tests/cli/test_told.c - which options of the program the library's sentences are told with. */
 #include "cli/options/told.h"
+#include "tests/common/test.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void expect(const char *sentence, const char *wanted)
 {
@@ -19,9 +13,8 @@ static void expect(const char *sentence, const char *wanted)
     assert_string_equal(told, wanted);
 }
 
-static void test_keys_are_followed_by_their_option(void **state)
+TEST(test_keys_are_followed_by_their_option)
 {
-    (void)state;
     expect("lower strata.host_memory", "lower strata.host_memory (--host-memory)");
     expect("lower strata.keep_best, strata.keep or strata.lora.",
            "lower strata.keep_best (--keep-best), strata.keep (--keep) or strata.lora (--lora).");
@@ -31,9 +24,8 @@ static void test_keys_are_followed_by_their_option(void **state)
     expect("strata.nvme or nvme_path", "strata.nvme (--nvme) or nvme_path");
 }
 
-static void test_keys_are_told_once(void **state)
+TEST(test_keys_are_told_once)
 {
-    (void)state;
     expect("strata.save x: name another strata.save", "strata.save (--save) x: name another strata.save");
     expect("--save x: name another strata.save", "--save x: name another strata.save");
     expect("strata.save (command line): no", "strata.save (command line): no");
@@ -46,18 +38,16 @@ static void test_keys_are_told_once(void **state)
     expect("--keep-best 3: strata.keep", "--keep-best 3: strata.keep (--keep)");
 }
 
-static void test_members_are_replaced(void **state)
+TEST(test_members_are_replaced)
 {
-    (void)state;
     expect("use machine.device cpu", "use --device cpu");
     expect("machine.device paced: give machine.file", "--device paced: give --machine");
     expect("give it to strata_data_open_texts().", "give it to --data.");
     expect("lower model.seq_len", "lower --seq-len");
 }
 
-static void test_other_words_stay(void **state)
+TEST(test_other_words_stay)
 {
-    (void)state;
     expect("strata.unknown, strata.saved, xstrata.save", "strata.unknown, strata.saved, xstrata.save");
     expect("/scratch/strata.save, strata.save/x, model.seq_len.txt", "/scratch/strata.save, strata.save/x, model.seq_len.txt");
     expect("a \"strata.save\"", "a \"strata.save\"");
@@ -65,13 +55,12 @@ static void test_other_words_stay(void **state)
 }
 
 /* Each pair of the list in docs/config.md is what a sentence would say. */
-static void test_docs_list_the_options_of_keys(void **state)
+TEST(test_docs_list_the_options_of_keys)
 {
     FILE *file = fopen("docs/config.md", "r");
     char line[4096], key[128], option[128], wanted[300];
     uint32_t pairs = 0;
 
-    (void)state;
     assert_non_null(file);
     while (fgets(line, sizeof(line), file) != NULL)
         for (const char *at = strchr(line, '`'); at != NULL; at = strchr(at + 1, '`'))
@@ -84,27 +73,12 @@ static void test_docs_list_the_options_of_keys(void **state)
     assert_in_range(pairs, 18, 40);
 }
 
-static void test_what_has_no_room_is_cut(void **state)
+TEST(test_what_has_no_room_is_cut)
 {
     char told[16];
 
-    (void)state;
     cli_told(told, sizeof(told), "no strata.host_memory here");
     assert_string_equal(told, "no strata.host_");
     cli_told(told, sizeof(told), "0123456789abcdefghi");
     assert_string_equal(told, "0123456789abcde");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_are_followed_by_their_option),
-        cmocka_unit_test(test_keys_are_told_once),
-        cmocka_unit_test(test_members_are_replaced),
-        cmocka_unit_test(test_other_words_stay),
-        cmocka_unit_test(test_docs_list_the_options_of_keys),
-        cmocka_unit_test(test_what_has_no_room_is_cut),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

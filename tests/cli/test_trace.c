@@ -4,19 +4,13 @@
 #include "tests/cli/trace_calls.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define RUN                                                                                                                      \
     "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --grad-accum 3 --machine {w}/machine.json --digest "    \
@@ -238,7 +232,7 @@ static const char *digests(const struct program *p)
     return found;
 }
 
-static void every_op_once_a_step_and_the_same_bits(void **state)
+TEST(every_op_once_a_step_and_the_same_bits)
 {
     static struct rows rows;
     static struct seen seen;
@@ -268,7 +262,7 @@ static void every_op_once_a_step_and_the_same_bits(void **state)
 }
 
 /* As many in every steady step, and none is lost; the first step has no updates. */
-static void calls_of_ops_lie_within_them(void **state)
+TEST(calls_of_ops_lie_within_them)
 {
     const struct workplace *w = *state;
     struct program timed, plain;
@@ -291,7 +285,7 @@ static void calls_of_ops_lie_within_them(void **state)
 }
 
 /* Evaluations are not recorded; the updates that they bring forward are. */
-static void long_runs_are_cut_at_fifty_steps(void **state)
+TEST(long_runs_are_cut_at_fifty_steps)
 {
     const struct workplace *w = *state;
     const st_json *other;
@@ -317,7 +311,7 @@ static void long_runs_are_cut_at_fifty_steps(void **state)
 }
 
 /* A run that goes on has its steps' numbers, as in the metrics, however its updates are placed. */
-static void steps_of_a_resumed_run_go_on(void **state)
+TEST(steps_of_a_resumed_run_go_on)
 {
     static const char *const options[] = {
         "", "--set fp16.enabled=true --set fp16.initial_scale_power=20 ", /* its first steps are skipped */
@@ -369,7 +363,7 @@ static void wait_for_step(const struct program *p)
     fail_msg("no step");
 }
 
-static void ctrl_c_writes_what_was_recorded(void **state)
+TEST(ctrl_c_writes_what_was_recorded)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -400,7 +394,7 @@ static void refuse(const struct workplace *w, const char *command, int code, con
 }
 
 /* Before training, so without a metrics file; a refused run leaves no trace, a failed one what it recorded. */
-static void bad_places_are_refused_before_training(void **state)
+TEST(bad_places_are_refused_before_training)
 {
     const struct workplace *w = *state;
 
@@ -419,13 +413,4 @@ static void bad_places_are_refused_before_training(void **state)
     workplace_remove(w, "t.json");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_once_a_step_and_the_same_bits), cmocka_unit_test(calls_of_ops_lie_within_them),
-        cmocka_unit_test(long_runs_are_cut_at_fifty_steps),       cmocka_unit_test(ctrl_c_writes_what_was_recorded),
-        cmocka_unit_test(bad_places_are_refused_before_training), cmocka_unit_test(steps_of_a_resumed_run_go_on),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -1,6 +1,7 @@
 /* tests/cli/test_verify.c - strata verify and strata digest on checkpoints: exit codes, what is named, what is offered. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include "offload/checkpoint/store.h"
@@ -11,13 +12,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define SWAP_MARK "strata swap lock 1\n"
 
@@ -60,7 +54,7 @@ static void says(const struct workplace *w, const char *command, int code, const
     program_free(&p);
 }
 
-static void whole_ones_are_whole(void **state)
+TEST_SETUP(whole_ones_are_whole, setup, workplace_teardown)
 {
     says(*state, "verify {w}/save", 0, "save/step-00000002: step 2 of run 0123456789abcdef, model nano", "");
     says(*state, "verify {w}/save/step-00000001 --quiet", 0, "every checksum is right\n", "");
@@ -70,7 +64,7 @@ static void whole_ones_are_whole(void **state)
     says(*state, "verify", 2, "", "missing argument: DIR");
 }
 
-static void damage_is_named_and_an_older_one_offered(void **state)
+TEST_SETUP(damage_is_named_and_an_older_one_offered, setup, workplace_teardown)
 {
     flip(*state, "{w}/save/step-00000002/set.0", 3);
     says(*state, "verify {w}/save", 4,
@@ -84,7 +78,7 @@ static void damage_is_named_and_an_older_one_offered(void **state)
 }
 
 /* The digests that are printed are another checkpoint's than that of the most steps. */
-static void a_digest_of_an_older_one_is_said(void **state)
+TEST_SETUP(a_digest_of_an_older_one_is_said, setup, workplace_teardown)
 {
     flip(*state, "{w}/save/step-00000002/manifest.json", 9);
     says(*state, "digest {w}/save", 0, "save/step-00000001, weights", "notice: ");
@@ -105,7 +99,7 @@ static uint32_t count_of(const char *text, const char *part)
 
 /* Twenty are shown, and the rest counted; as JSON all are listed.  They do not hide that a small file of the model is damaged,
  * too. */
-static void many_damages_are_counted(void **state)
+TEST_SETUP(many_damages_are_counted, setup, workplace_teardown)
 {
     struct program text, json;
     uint32_t all;
@@ -138,7 +132,7 @@ static void many_damages_are_counted(void **state)
     program_free(&json);
 }
 
-static void what_does_not_open_is_said(void **state)
+TEST_SETUP(what_does_not_open_is_said, setup, workplace_teardown)
 {
     flip(*state, "{w}/save/step-00000002/manifest.json", 20);
     says(*state, "verify {w}/save", 4, "step-00000002 does not open",
@@ -151,7 +145,7 @@ static void what_does_not_open_is_said(void **state)
 }
 
 /* The first n hex digits after a name in the output. */
-static void digests_are_printed(void **state)
+TEST_SETUP(digests_are_printed, setup, workplace_teardown)
 {
     struct program text, json;
 
@@ -178,7 +172,7 @@ static void digest_after(char hex[33], const char *text, const char *word)
 }
 
 /* Whatever is trained, wherever it lies. */
-static void digests_are_those_that_the_run_printed(void **state)
+TEST_SETUP(digests_are_those_that_the_run_printed, setup, workplace_teardown)
 {
     static const char *const runs[] = {
         "",
@@ -212,7 +206,7 @@ static void digests_are_those_that_the_run_printed(void **state)
     }
 }
 
-static void leftovers_are_listed_and_swept(void **state)
+TEST_SETUP(leftovers_are_listed_and_swept, setup, workplace_teardown)
 {
     char *path = workplace_expand(*state, "{w}/save");
     struct st_store *s;
@@ -241,20 +235,4 @@ static void leftovers_are_listed_and_swept(void **state)
     says(*state, "verify {w}/nvme --sweep", 0, "removed what 1 dead run left\n", "");
     assert_int_equal(workplace_entries(*state, "nvme"), 0);
     free(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(whole_ones_are_whole, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(damage_is_named_and_an_older_one_offered, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(many_damages_are_counted, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(what_does_not_open_is_said, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(a_digest_of_an_older_one_is_said, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(digests_are_printed, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(digests_are_those_that_the_run_printed, setup, workplace_teardown),
-        cmocka_unit_test_setup_teardown(leftovers_are_listed_and_swept, setup, workplace_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

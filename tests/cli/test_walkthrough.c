@@ -2,18 +2,12 @@
  * comes, and the exit code is the one that is named. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define TEXT_MAX       16384
 #define COMMANDS_LEAST 8u
@@ -84,7 +78,7 @@ static const char *check_command(const struct workplace *w, const char *at, unsi
     return at;
 }
 
-static void fitting_is_as_it_says(void **state)
+TEST(fitting_is_as_it_says)
 {
     char *doc = read_file("docs/fitting.md", NULL);
     unsigned commands = 0, faults = 0;
@@ -96,11 +90,4 @@ static void fitting_is_as_it_says(void **state)
     assert_int_equal(faults, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fitting_is_as_it_says),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -3,18 +3,12 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define WRAPPERS "tests/golden/wrappers"
 #define TOKENS   "tests/golden/families/llama_linear/tokens.bin"
@@ -45,7 +39,7 @@ static void expect_loss(const struct workplace *w, const char *command, double w
     program_free(&p);
 }
 
-static void their_text_models_have_transformers_losses(void **state)
+TEST(their_text_models_have_transformers_losses)
 {
     static const char *const names[] = {"gemma3",          "llava",    "llava_next", "llava_next_video", "vipllava",
                                         "llava_onevision", "got_ocr2", "internvl",   "mistral3",         "idefics3",
@@ -70,7 +64,7 @@ static void their_text_models_have_transformers_losses(void **state)
 }
 
 /* Files leave max_position_embeddings at what the model was first trained for. */
-static void scaled_positions_reach_over_the_original_context(void **state)
+TEST(scaled_positions_reach_over_the_original_context)
 {
     static const char *const names[] = {"yarn", "yarn5", "linear", "dynamic"};
     const struct workplace *w = *state;
@@ -114,7 +108,7 @@ static void refused(const struct workplace *w, const char *command, const char *
 }
 
 /* The last one written was dynamic. */
-static void lengths_that_scaling_does_not_reach_name_its_key(void **state)
+TEST(lengths_that_scaling_does_not_reach_name_its_key)
 {
     refused(*state, "eval --model {w}/rope --data " TOKENS " --seq-len 129",
             "128 (\"max_position_embeddings\": beyond it \"dynamic\" rotary scaling is not supported)");
@@ -141,7 +135,7 @@ static void run(const struct workplace *w, const char *command)
 
 /* A run, one that goes on from a checkpoint, an export, and a run from a checkpoint write the same file: text model and the rest.
  */
-static void what_is_written_holds_all_of_the_model(void **state)
+TEST(what_is_written_holds_all_of_the_model)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -162,7 +156,7 @@ static void what_is_written_holds_all_of_the_model(void **state)
     run(w, "digest {w}/whole");
 }
 
-static void adapters_are_named_as_in_peft(void **state)
+TEST(adapters_are_named_as_in_peft)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -186,15 +180,4 @@ static void adapters_are_named_as_in_peft(void **state)
     program_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(their_text_models_have_transformers_losses),
-        cmocka_unit_test(scaled_positions_reach_over_the_original_context),
-        cmocka_unit_test(lengths_that_scaling_does_not_reach_name_its_key),
-        cmocka_unit_test(what_is_written_holds_all_of_the_model),
-        cmocka_unit_test(adapters_are_named_as_in_peft),
-    };
-
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

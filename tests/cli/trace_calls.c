@@ -1,13 +1,10 @@
 /* tests/cli/trace_calls.c - see trace_calls.h. */
 #include "tests/cli/trace_calls.h"
 #include "tests/common/json_member.h"
+#include "tests/common/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define OPS_MAX    4096u
 #define THREAD_MAX 4096u
