@@ -1,12 +1,9 @@
 /* tests/cuda/cuda_fixture.c - see cuda_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/offload/device_values.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GUARD     256u /* bytes before and behind */
 #define ALIGNMENT 64u

@@ -5,16 +5,13 @@
 
 #include "core/base/error.h"
 #include "offload/device/cuda/device_cuda_internal.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/blas.h"
 #include "tests/cuda/emulator/twin.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ARENA    (UINT64_C(24) << 20)
 #define BYTES    (2 * ST_CUDA_STAGING_BYTES + 12345)
@@ -26,7 +23,6 @@ extern const char *blas_file;  /* its name */
 
 int before_each(void **state);
 int after_each(void **state);
-#define device_test(f) cmocka_unit_test_setup_teardown(f, before_each, after_each)
 /** Loads the emulator's cublasLt, named by STRATA_CUBLASLT.  False, and a sentence: it is not there. */
 bool device_rig_load(void);
 

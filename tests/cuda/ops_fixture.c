@@ -1,13 +1,10 @@
 /* tests/cuda/ops_fixture.c - see ops_fixture.h. */
+#include "tests/common/test.h"
 #include "tests/cuda/ops_fixture.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MARGIN   64u /* bytes before and after each output that must stay */
 #define LAUNCHES 2u  /* the emulator orders blocks and threads differently each time */

@@ -4,18 +4,12 @@
 #include "tests/cli/trace_calls.h"
 #include "tests/common/json_member.h"
 #include "tests/common/sample.h"
+#include "tests/common/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define STEP "bench step --model nano --seq-len 32 --steps 1 --device cuda --fault machine.patience:0:0:0 "
 #define ON_HOST                                                                                                                  \
@@ -25,7 +19,7 @@
 #define ROUNDED  4096.0     /* what an arena is rounded up by */
 #define EMULATED (UINT64_C(1) << 30)
 
-static void links_are_held_against_bare_copies(void **state)
+TEST(links_are_held_against_bare_copies)
 {
     static const char *const names[] = {"upload", "download", "both"};
     struct rows r;
@@ -43,7 +37,7 @@ static void links_are_held_against_bare_copies(void **state)
 }
 
 /* Each of the roof's calls in turn: streams, both memories, copies. */
-static void a_failing_roof_is_an_error(void **state)
+TEST(a_failing_roof_is_an_error)
 {
     for (uint32_t call = 0; call < 8; call++) {
         struct program p;
@@ -58,7 +52,7 @@ static void a_failing_roof_is_an_error(void **state)
     }
 }
 
-static void a_link_needs_room_on_the_device(void **state)
+TEST(a_link_needs_room_on_the_device)
 {
     struct program p;
 
@@ -81,7 +75,7 @@ static void check_step(const struct rows *r, uint32_t i)
 }
 
 /* A step alone; two budgets say the same and more, so that a sample leaves it out. */
-static void steps_name_what_they_are_held_against(void **state)
+TEST(steps_name_what_they_are_held_against)
 {
     struct rows r;
 
@@ -94,7 +88,7 @@ static void steps_name_what_they_are_held_against(void **state)
     free_rows(&r);
 }
 
-static void a_capped_device_is_held_against_the_whole(void **state)
+TEST(a_capped_device_is_held_against_the_whole)
 {
     struct rows r;
 
@@ -112,7 +106,7 @@ static void a_capped_device_is_held_against_the_whole(void **state)
 }
 
 /* By the emulator's events.  Products of a step without recompute: as test_bench_step.c counts them. */
-static void ops_are_timed_by_events(void **state)
+TEST(ops_are_timed_by_events)
 {
     double flops = 0, ms = 0;
     uint32_t i;
@@ -137,7 +131,7 @@ static void ops_are_timed_by_events(void **state)
     "cuda --device-memory 6MiB " ON_HOST
 
 /* Streamed through a small device: all lanes have calls, and the times between their queues' events are those of the trace. */
-static void calls_lie_within_the_ops_of_the_program(void **state)
+TEST(calls_lie_within_the_ops_of_the_program)
 {
     const struct workplace *w = *state;
     struct program timed, plain;
@@ -157,7 +151,7 @@ static void calls_lie_within_the_ops_of_the_program(void **state)
 }
 
 /* The event of a call cannot be made, recorded or read: the run ends, and says so. */
-static void events_that_fail_end_the_run(void **state)
+TEST(events_that_fail_end_the_run)
 {
     static const char *const faults[] = {"cuda.event:600:1", "cuda.record:60:1", "cuda.elapsed:60:1"};
 
@@ -196,7 +190,7 @@ static double bound_of_a_run(const struct workplace *w, const char *fault, struc
 }
 
 /* It is known once the engine exists; from then on bounds count the staged copies of 1.5 MiB each way. */
-static void bounds_count_memory_that_is_not_pinned(void **state)
+TEST(bounds_count_memory_that_is_not_pinned)
 {
     struct program pinned, staged;
 
@@ -208,7 +202,7 @@ static void bounds_count_memory_that_is_not_pinned(void **state)
     program_free(&staged);
 }
 
-static void rates_of_an_asynchronous_device_are_measured(void **state)
+TEST(rates_of_an_asynchronous_device_are_measured)
 {
     static const char *const rates[] = {"matmul_flops", "block_flops", "memory", "upload", "download", "update", "checksum"};
     struct program p;
@@ -228,21 +222,4 @@ static void rates_of_an_asynchronous_device_are_measured(void **state)
     program_free(&p);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_are_held_against_bare_copies),
-        cmocka_unit_test(a_failing_roof_is_an_error),
-        cmocka_unit_test(a_link_needs_room_on_the_device),
-        cmocka_unit_test(steps_name_what_they_are_held_against),
-        cmocka_unit_test(a_capped_device_is_held_against_the_whole),
-        cmocka_unit_test(ops_are_timed_by_events),
-        cmocka_unit_test(calls_lie_within_the_ops_of_the_program),
-        cmocka_unit_test(events_that_fail_end_the_run),
-        cmocka_unit_test(bounds_count_memory_that_is_not_pinned),
-        cmocka_unit_test(rates_of_an_asynchronous_device_are_measured),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
-}
+TEST_GROUP(workplace_setup, workplace_teardown);

@@ -5,18 +5,15 @@
  * Tolerances, relative to the largest magnitude of a tensor: fp32 4e-6, fp16 1.5e-3, bf16 1.2e-2; log-sum-exp 4e-6 always. */
 #include "kernels/cuda/attention.h"
 #include "tests/common/sample.h"
+#include "tests/common/test.h"
 #include "tests/cuda/cuda_fixture.h"
 #ifdef ST_CUDA_EMULATOR
 #include "tests/cuda/emulator/twin.h"
 #endif
 #include "tests/offload/attention_reference.h"
 #include "tests/offload/device_values.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define LSE_LOSS 4e-6
 
@@ -162,12 +159,11 @@ static void check_dtypes(const struct st_attention *shape, bool shift)
         check_shape(shape, dt, shift);
 }
 
-static void lengths_match(void **state)
+TEST(lengths_match)
 {
     static const uint32_t seqs[] = {1, 7, 64, 65, 130};
     static const uint32_t heads[][2] = {{1, 1}, {4, 2}, {4, 1}};
 
-    (void)state;
     for (size_t s = 0; s < sizeof(seqs) / sizeof(seqs[0]); s++)
         for (size_t h = 0; h < sizeof(heads) / sizeof(heads[0]); h++) {
             const struct st_attention shape = shape_of(h == 1 ? 2 : 1, seqs[s], heads[h][0], heads[h][1], 32, 0);
@@ -176,11 +172,10 @@ static void lengths_match(void **state)
         }
 }
 
-static void head_dims_match(void **state)
+TEST(head_dims_match)
 {
     static const uint32_t dims[] = {16, 24, 64, 72, 80, 96, 120, 128, 136, 256};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         const struct st_attention shape = shape_of(1, 35, 2, 1, dims[i], 8);
 
@@ -189,11 +184,10 @@ static void head_dims_match(void **state)
 }
 
 /* Tiles of every size meet more than one of themselves. */
-static void long_rows_match(void **state)
+TEST(long_rows_match)
 {
     static const uint32_t dims[] = {64, 128, 192};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         const struct st_attention shape = shape_of(1, 135, 1, 1, dims[i], 0);
 
@@ -202,11 +196,10 @@ static void long_rows_match(void **state)
 }
 
 /* A window, documents and soft-capping in kernels of every width, and rows of several tiles. */
-static void bounds_match(void **state)
+TEST(bounds_match)
 {
     static const uint32_t dims[][2] = {{32, 130}, {64, 135}, {80, 70}, {96, 40}, {128, 135}, {192, 40}, {256, 70}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
             struct st_attention shape = shape_of(1, dims[i][1], 1 + (uint32_t)i % 2, 1, dims[i][0], 0);
@@ -220,12 +213,11 @@ static void bounds_match(void **state)
         }
 }
 
-static void odd_rows_match(void **state)
+TEST(odd_rows_match)
 {
     const struct st_attention shapes[] = {shape_of(1, 1, 1, 1, 1, 0), shape_of(2, 7, 3, 3, 5, 0), shape_of(1, 66, 4, 2, 8, 3),
                                           shape_of(2, 65, 2, 1, 33, 1), shape_of(1, 65, 2, 2, 64, 0)};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         check_dtypes(&shapes[i], true);
 }
@@ -242,11 +234,10 @@ static void check_bits_repeat(const struct st_attention *shape)
 }
 
 /* The emulator runs threads and blocks in another order each time. */
-static void bits_repeat(void **state)
+TEST(bits_repeat)
 {
     struct st_attention at = shape_of(2, 130, 2, 1, 64, 0), pairs = shape_of(1, 70, 2, 1, 128, 0);
 
-    (void)state;
     for (at.dt = STRATA_F32; at.dt <= STRATA_F16; at.dt++)
         check_bits_repeat(&at);
     pairs.dt = STRATA_BF16; /* in the backward, warps of wide heads pass values to each other */
@@ -270,11 +261,10 @@ static void check_slopes(const struct st_attention *shape)
     tensors_destroy(&t);
 }
 
-static void reference_is_the_gradient(void **state)
+TEST(reference_is_the_gradient)
 {
     const struct st_attention grouped = shape_of(2, 9, 4, 2, 8, 0), shared = shape_of(1, 5, 4, 1, 16, 0);
 
-    (void)state;
     check_slopes(&grouped);
     check_slopes(&shared);
 }
@@ -297,9 +287,8 @@ static void assert_rows_equal(const struct cf_buffer *a, uint32_t a_stride, cons
         assert_memory_equal(a->host + r * a_stride * bytes, b->host + r * b_stride * bytes, columns * bytes);
 }
 
-static void strides_do_not_matter(void **state)
+TEST(strides_do_not_matter)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct st_attention even = shape_of(1, 70, 2, 1, 64, 0), odd = shape_of(1, 70, 2, 1, 64, 5);
         const uint32_t out_used = even.out_stride, qkv_used = even.qkv_stride;
@@ -384,13 +373,12 @@ static void check_cached(const struct st_attention *shape, strata_dtype dt, bool
 }
 
 /* More keys than one turn takes, and rows of keys that are wider. */
-static void cached_rows_match(void **state)
+TEST(cached_rows_match)
 {
     const struct st_attention shapes[] = {shape_of(1, 1, 1, 1, 64, 0),    shape_of(1, 7, 3, 3, 5, 2),
                                           shape_of(1, 131, 2, 1, 128, 8), shape_of(1, 66, 4, 2, 40, 0),
                                           shape_of(1, 34, 2, 1, 200, 0),  shape_of(1, 5, 5, 5, 112, 0)};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
             if (sample_takes(i, 3, dt))
@@ -404,11 +392,10 @@ static cudaError_t forward_of(struct st_attention at)
     return st_cuda_attention_forward(NULL, shared_most, &at, NULL, NULL, NULL, NULL);
 }
 
-static void shapes_are_checked(void **state)
+TEST(shapes_are_checked)
 {
     struct st_attention at = shape_of(1, 4, 4, 2, 64, 0), bad;
 
-    (void)state;
     at.dt = STRATA_BF16;
     bad = at, bad.kv_heads = 3;
     assert_int_equal(forward_of(bad), cudaErrorInvalidValue);
@@ -447,12 +434,11 @@ static void check_smaller_blocks(const struct st_attention *shape, uint32_t byte
 }
 
 /* Blocks of 64 KiB, as on capability 7.5: the same bits, in fp16 with heads up to 128, in fp32 up to 64; else a refusal. */
-static void smallest_blocks_give_the_same_bits(void **state)
+TEST(smallest_blocks_give_the_same_bits)
 {
     static const uint32_t halves[] = {32, 64, 80, 96, 128};
     struct st_attention at = shape_of(1, 135, 2, 1, 64, 0);
 
-    (void)state;
     at.dt = STRATA_F32;
     check_smaller_blocks(&at, 64u << 10);
     for (uint32_t bound = 0; bound < 2; bound++)
@@ -465,12 +451,11 @@ static void smallest_blocks_give_the_same_bits(void **state)
 }
 
 /* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or for wide heads in fp32 a refusal. */
-static void smaller_blocks_give_the_same_bits(void **state)
+TEST(smaller_blocks_give_the_same_bits)
 {
     struct st_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 70, 2, 1, 256, 0);
     struct tensors t;
 
-    (void)state;
     at.dt = wide.dt = STRATA_BF16;
     check_smaller_blocks(&at, 99u << 10);
     check_smaller_blocks(&wide, 99u << 10);
@@ -492,25 +477,4 @@ static void smaller_blocks_give_the_same_bits(void **state)
 
 #endif
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_is_the_gradient),
-        cmocka_unit_test(lengths_match),
-        cmocka_unit_test(head_dims_match),
-        cmocka_unit_test(long_rows_match),
-        cmocka_unit_test(bounds_match),
-        cmocka_unit_test(odd_rows_match),
-        cmocka_unit_test(bits_repeat),
-        cmocka_unit_test(strides_do_not_matter),
-        cmocka_unit_test(cached_rows_match),
-        cmocka_unit_test(shapes_are_checked),
-#ifdef ST_CUDA_EMULATOR
-        cmocka_unit_test(smallest_blocks_give_the_same_bits),
-        cmocka_unit_test(smaller_blocks_give_the_same_bits),
-#endif
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, allow, NULL);
-}
+TEST_GROUP(allow, NULL);

@@ -2,13 +2,10 @@
  * each attribute.  The library is opened without a handle, so no GPU is needed.  Exits 77 where there is none. */
 #include "core/base/error.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
+#include "tests/common/test.h"
 #include <cublasLt.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " is not " #theirs)
 #define LIES(ours, at, theirs, there)                                                                                            \
@@ -82,11 +79,10 @@ TYPES(cublasLtMatmul, cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, cons
 
 static struct st_blas blas;
 
-static void the_version_is_one_we_know(void **state)
+TEST(the_version_is_one_we_know)
 {
     const size_t major = blas.version() / 10000;
 
-    (void)state;
     assert_true(major == 12 || major == 13);
 }
 
@@ -110,7 +106,7 @@ static int set_preference(void *preference, int attribute, const void *value, si
     return blas.preference_set(preference, attribute, value, bytes);
 }
 
-static void attributes_have_the_sizes_that_we_give(void **state)
+TEST(attributes_have_the_sizes_that_we_give)
 {
     static const size_t desc_bytes[][2] = {{BLAS_DESC_TRANSA, sizeof(int32_t)},        {BLAS_DESC_TRANSB, sizeof(int32_t)},
                                            {BLAS_DESC_EPILOGUE, sizeof(uint32_t)},     {BLAS_DESC_BIAS_POINTER, sizeof(void *)},
@@ -119,7 +115,6 @@ static void attributes_have_the_sizes_that_we_give(void **state)
     blas_desc_t desc;
     blas_preference_t preference;
 
-    (void)state;
     assert_int_equal(blas.desc_create(&desc, BLAS_COMPUTE_32F, BLAS_R_32F), 0);
     for (size_t i = 0; i < sizeof(desc_bytes) / sizeof(desc_bytes[0]); i++)
         takes(set_desc, desc, (int)desc_bytes[i][0], desc_bytes[i][1]);
@@ -132,19 +127,15 @@ static void attributes_have_the_sizes_that_we_give(void **state)
     assert_int_equal(blas.preference_destroy(preference), 0);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_version_is_one_we_know),
-        cmocka_unit_test(attributes_have_the_sizes_that_we_give),
-    };
     int failed;
 
     if (st_blas_open(&blas, &st_blas_library, false) != STRATA_OK) {
         fprintf(stderr, "skipped: %s\n", strata_last_error());
         return 77;
     }
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = test_run(NULL, NULL);
     st_blas_close(&blas);
     return failed;
 }

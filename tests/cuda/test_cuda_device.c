@@ -18,9 +18,8 @@ static void assert_refused(const struct st_device_opts *opts, strata_status want
 
 /* --- open --- */
 
-static void devices_have_names(void **state)
+TEST_SETUP(devices_have_names, before_each, after_each)
 {
-    (void)state;
     assert_ptr_equal(st_device_find("cuda"), ops);
     assert_ptr_equal(st_device_find("cuda:0"), ops);
     assert_ptr_equal(st_device_find("cuda:12"), ops);
@@ -35,12 +34,11 @@ static void devices_have_names(void **state)
     ops->close(NULL);
 }
 
-static void a_machine_without_gpu_says_so(void **state)
+TEST_SETUP(a_machine_without_gpu_says_so, before_each, after_each)
 {
     struct st_device_memory memory;
     struct st_gpu_report report;
 
-    (void)state;
     twin_remove_driver();
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "driver");
     assert_int_equal(ops->memory(0, &memory), STRATA_E_NOSYS);
@@ -52,13 +50,12 @@ static void a_machine_without_gpu_says_so(void **state)
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "machine.device cpu");
 }
 
-static void gpus_are_counted(void **state)
+TEST_SETUP(gpus_are_counted, before_each, after_each)
 {
     struct st_device_memory memory;
     struct st_gpu_report report;
     struct st_device *dev = NULL;
 
-    (void)state;
     twin_set_devices(2, UINT64_C(4) << 30);
     assert_refused(&(struct st_device_opts){.index = 2}, STRATA_E_NOSYS, "2 GPUs");
     ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .index = 1}));
@@ -80,12 +77,11 @@ static void gpus_are_counted(void **state)
 }
 
 /* By bus id and UUID a GPU is the same to nvidia-smi; of a MIG slice the memory is its own. */
-static void gpus_are_told_apart(void **state)
+TEST_SETUP(gpus_are_told_apart, before_each, after_each)
 {
     struct st_device_memory memory;
     struct st_gpu_report report;
 
-    (void)state;
     twin_set_devices(2, UINT64_C(4) << 30);
     st_gpu_report(&report);
     assert_string_equal(report.gpus[0].pci, "0000:01:00.0");
@@ -102,11 +98,10 @@ static void gpus_are_told_apart(void **state)
 }
 
 /* A context keeps memory of its GPU from whoever else uses it. */
-static void a_report_leaves_no_context(void **state)
+TEST_SETUP(a_report_leaves_no_context, before_each, after_each)
 {
     struct st_gpu_report report;
 
-    (void)state;
     twin_set_devices(3, UINT64_C(4) << 30);
     st_gpu_report(&report);
     assert_int_equal(report.count, 3);
@@ -118,11 +113,10 @@ static void a_report_leaves_no_context(void **state)
 }
 
 /* This machine may have one or not; a refusal is always possible. */
-static void nccl_is_named_or_missed(void **state)
+TEST_SETUP(nccl_is_named_or_missed, before_each, after_each)
 {
     struct st_gpu_report report;
 
-    (void)state;
     st_gpu_report(&report);
     assert_true((report.nccl[0] != '\0') == (report.nccl_version >= 20000));
     assert_true((report.nccl[0] != '\0') == (report.nccl_problem[0] == '\0'));
@@ -135,7 +129,7 @@ static void nccl_is_named_or_missed(void **state)
 }
 
 /* What a kind of GPU lacks, and whose its memory is; one that is too old is refused. */
-static void kinds_of_gpus_are_told(void **state)
+TEST_SETUP(kinds_of_gpus_are_told, before_each, after_each)
 {
     static const struct {
         enum twin_kind kind;
@@ -150,7 +144,6 @@ static void kinds_of_gpus_are_told(void **state)
     struct st_device_memory memory;
     struct st_device *dev = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         twin_set_kind(kinds[i].kind);
         st_gpu_report(&report);
@@ -173,19 +166,17 @@ static void kinds_of_gpus_are_told(void **state)
     assert_true(report.gpus[0].lacks_bf16);
 }
 
-static void the_arena_is_exactly_the_plans(void **state)
+TEST_SETUP(the_arena_is_exactly_the_plans, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
 
-    (void)state;
     assert_int_equal(twin_held().device_bytes, ARENA + ST_CUDA_WORKSPACE);
     assert_non_null(ops->arena(dev));
     ops->close(dev);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST_SETUP(what_does_not_fit_is_refused, before_each, after_each)
 {
-    (void)state;
     assert_refused(&(struct st_device_opts){.arena_bytes = UINT64_C(1) << 30}, STRATA_E_NOFIT, "free");
     twin_fail("cudaMalloc", 0, 1, cudaErrorMemoryAllocation);
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOFIT, "strata.device_memory");
@@ -195,9 +186,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(twin_disarm(), 1);
 }
 
-static void without_cublas_it_does_not_open(void **state)
+TEST_SETUP(without_cublas_it_does_not_open, before_each, after_each)
 {
-    (void)state;
     setenv("STRATA_CUBLASLT", "/nonexistent/libcublasLt.so.13", 1);
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "/nonexistent/libcublasLt.so.13");
     setenv("STRATA_CUBLASLT", "libm.so.6", 1);
@@ -206,12 +196,11 @@ static void without_cublas_it_does_not_open(void **state)
 
 /* --- copies --- */
 
-static void pinned_memory_is_registered(void **state)
+TEST_SETUP(pinned_memory_is_registered, before_each, after_each)
 {
     unsigned char *host = host_memory();
     struct st_device *dev = opened(ARENA);
 
-    (void)state;
     assert_round_trip(dev, host);
     assert_int_equal(twin_held().pinned_bytes, 0);
     ok(ops->pin(dev, host, 2 * BYTES, NULL));
@@ -228,13 +217,12 @@ static void assert_staged(const struct st_staged *staged, uint64_t bytes)
     assert_true((staged->upload > 0) == (bytes > 0) && (staged->download > 0) == (bytes > 0));
 }
 
-static void refused_memory_is_staged(void **state)
+TEST_SETUP(refused_memory_is_staged, before_each, after_each)
 {
     unsigned char *host = host_memory();
     struct st_device *dev = opened(ARENA);
     struct st_staged staged;
 
-    (void)state;
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
     ok(ops->pin(dev, host, 2 * BYTES, &staged));
     assert_int_equal(twin_disarm(), 1);
@@ -247,12 +235,11 @@ static void refused_memory_is_staged(void **state)
 }
 
 /* A limit on what may be registered at once: pieces, and the rest staged.  A copy across all of them arrives. */
-static void memory_is_registered_in_pieces(void **state)
+TEST_SETUP(memory_is_registered_in_pieces, before_each, after_each)
 {
     const uint64_t bytes = 2 * ST_CUDA_PIECE_MIN + 8192, first = ST_CUDA_PIECE_MIN - BYTES / 2;
     unsigned char *host = aligned_alloc(4096, bytes);
 
-    (void)state;
     assert_non_null(host);
     for (int refused = 1; refused <= 2; refused++) { /* whole alone, then the second piece, too */
         struct st_device *dev = opened(ARENA);
@@ -275,14 +262,13 @@ static void memory_is_registered_in_pieces(void **state)
     free(host);
 }
 
-static void without_pinned_memory_copies_are_pageable(void **state)
+TEST_SETUP(without_pinned_memory_copies_are_pageable, before_each, after_each)
 {
     unsigned char *host = host_memory();
     struct st_device *dev = opened(ARENA);
     const struct st_fault_spec fault = {.site = "cuda.host_alloc", .count = 0, .result = -1};
     struct st_staged staged;
 
-    (void)state;
     st_fault_arm(&fault);
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
     ok(ops->pin(dev, host, 2 * BYTES, &staged));
@@ -340,14 +326,13 @@ static strata_status a_run(unsigned char *host, bool *all_told)
 }
 
 /* An error that somebody else's call, or a question for what is not ready, left on the thread. */
-static void an_old_error_is_no_launchs(void **state)
+TEST_SETUP(an_old_error_is_no_launchs, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     unsigned char *arena = ops->arena(dev);
     void *too_much;
     uint64_t ns;
 
-    (void)state;
     assert_int_equal(cudaMalloc(&too_much, SIZE_MAX / 2), cudaErrorMemoryAllocation);
     ok(ops->tensors->activation_forward(dev, ST_GELU_TANH, arena, arena, 100, STRATA_F32));
     ok(ops->stamps(dev, 2));
@@ -360,7 +345,7 @@ static void an_old_error_is_no_launchs(void **state)
     ops->close(dev);
 }
 
-static void every_single_failure_is_clean(void **state)
+TEST_SETUP(every_single_failure_is_clean, before_each, after_each)
 {
     static const char *const calls[] = {
         "cudaGetDeviceCount",
@@ -383,7 +368,6 @@ static void every_single_failure_is_clean(void **state)
     unsigned char *host = host_memory();
     bool all_told;
 
-    (void)state;
     while (fault_walk_next(&walk)) {
         fault_walk_end(&walk, a_run(host, &all_told));
         assert_true(all_told);
@@ -405,26 +389,7 @@ static void every_single_failure_is_clean(void **state)
     free(host);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        device_test(devices_have_names),
-        device_test(a_machine_without_gpu_says_so),
-        device_test(gpus_are_counted),
-        device_test(gpus_are_told_apart),
-        device_test(kinds_of_gpus_are_told),
-        device_test(a_report_leaves_no_context),
-        device_test(nccl_is_named_or_missed),
-        device_test(the_arena_is_exactly_the_plans),
-        device_test(what_does_not_fit_is_refused),
-        device_test(without_cublas_it_does_not_open),
-        device_test(pinned_memory_is_registered),
-        device_test(refused_memory_is_staged),
-        device_test(memory_is_registered_in_pieces),
-        device_test(without_pinned_memory_copies_are_pageable),
-        device_test(an_old_error_is_no_launchs),
-        device_test(every_single_failure_is_clean),
-    };
-
-    return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    return device_rig_load() ? test_run(NULL, NULL) : 1;
 }

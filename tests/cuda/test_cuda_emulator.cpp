@@ -2,20 +2,13 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/mma.cuh"
 #include "tests/common/child.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/twin.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <unistd.h>
-
-extern "C" {
-#include <cmocka.h>
-}
 
 #define ok(call) assert_int_equal((call), cudaSuccess)
 
@@ -209,7 +202,7 @@ static uint32_t word_at(const uint32_t *device)
     return word;
 }
 
-static void every_thread_of_every_block_runs(void **)
+TEST(every_thread_of_every_block_runs)
 {
     const dim3 grid(3, 2, 2), block(5, 3, 2);
     const uint32_t blocks = 12, threads = 30;
@@ -225,7 +218,7 @@ static void every_thread_of_every_block_runs(void **)
     ok(cudaFree(device));
 }
 
-static void shared_memory_and_barriers(void **)
+TEST(shared_memory_and_barriers)
 {
     uint32_t *const device = device_words(4 * 256), host[4 * 256];
 
@@ -246,7 +239,7 @@ static void shared_memory_and_barriers(void **)
     ok(cudaFree(device));
 }
 
-static void orders_change(void **)
+TEST(orders_change)
 {
     uint32_t *const device = device_words(1);
     uint32_t host, distinct = 0;
@@ -277,7 +270,7 @@ static void check_warp(const warp_results *r, uint32_t i)
     assert_true(r->wide == 0.5 * (i ^ 1));
 }
 
-static void warp_operations(void **)
+TEST(warp_operations)
 {
     static warp_results host[64];
     void *device;
@@ -292,7 +285,7 @@ static void warp_operations(void **)
     ok(cudaFree(device));
 }
 
-static void parts_of_a_warp_and_own_operations(void **)
+TEST(parts_of_a_warp_and_own_operations)
 {
     uint32_t *const device = device_words(128), host[128];
 
@@ -307,7 +300,7 @@ static void parts_of_a_warp_and_own_operations(void **)
     ok(cudaFree(device));
 }
 
-static void counts_and_atomics(void **)
+TEST(counts_and_atomics)
 {
     uint32_t *const device = device_words(4);
     uint32_t host[4];
@@ -323,7 +316,7 @@ static void counts_and_atomics(void **)
     ok(cudaFree(device));
 }
 
-static void impossible_launches_are_refused(void **)
+TEST(impossible_launches_are_refused)
 {
     uint32_t *const device = device_words(1024);
 
@@ -342,7 +335,7 @@ static void impossible_launches_are_refused(void **)
     ok(cudaFree(device));
 }
 
-static void devices_have_streams_events_and_limits_of_their_own(void **)
+TEST(devices_have_streams_events_and_limits_of_their_own)
 {
     cudaStream_t stream;
     cudaEvent_t event;
@@ -408,7 +401,7 @@ template <class Launch> static bool aborts(Launch launch)
     return *last_words(launch) != '\0';
 }
 
-static void threads_that_wait_for_ever_abort(void **)
+TEST(threads_that_wait_for_ever_abort)
 {
     uint32_t *const device = device_words(64);
 
@@ -421,7 +414,7 @@ static void threads_that_wait_for_ever_abort(void **)
     ok(cudaFree(device));
 }
 
-static void misaligned_vectors_abort(void **)
+TEST(misaligned_vectors_abort)
 {
     uint32_t *const device = device_words(64);
 
@@ -447,7 +440,7 @@ static float one_and(uint32_t every, bool alone)
     return host[0];
 }
 
-static void tensor_cores_cut(void **)
+TEST(tensor_cores_cut)
 {
     assert_true(one_and(0x3380, false) == 1 + 0x1p-20f); /* of 2^-24 each all count, */
     assert_true(one_and(0x3300, false) == 1);            /* and of 2^-25 none, though they are 2^-21 together */
@@ -463,7 +456,7 @@ static double units_off(float got, double want)
     return fabs(static_cast<double>(got) - want) / ldexp(1, ilogb(want) - 23);
 }
 
-static void approximations_miss(void **)
+TEST(approximations_miss)
 {
     double exp_off = 0, rcp_off = 0;
 
@@ -483,7 +476,7 @@ static void approximations_miss(void **)
 
 /* --- streams, memory, failures --- */
 
-static void streams_run_in_order_and_events_join_them(void **)
+TEST(streams_run_in_order_and_events_join_them)
 {
     const uint32_t count = 1024;
     uint32_t *const device = device_words(count);
@@ -531,7 +524,7 @@ static void pass_gate(void *of)
     pthread_mutex_unlock(&g->lock);
 }
 
-static void what_is_enqueued_is_not_done(void **)
+TEST(what_is_enqueued_is_not_done)
 {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     cudaStream_t stream;
@@ -558,7 +551,7 @@ static void what_is_enqueued_is_not_done(void **)
     ok(cudaStreamDestroy(stream));
 }
 
-static void lazy_streams_run_what_is_waited_for(void **)
+TEST(lazy_streams_run_what_is_waited_for)
 {
     uint32_t *const device = device_words(64);
     cudaStream_t stream;
@@ -584,7 +577,7 @@ static void lazy_streams_run_what_is_waited_for(void **)
     assert_int_equal(twin_held().streams, 0);
 }
 
-static void an_operation_may_hang(void **)
+TEST(an_operation_may_hang)
 {
     uint32_t *const device = device_words(64);
     cudaStream_t stream;
@@ -605,7 +598,7 @@ static void an_operation_may_hang(void **)
     ok(cudaFree(device));
 }
 
-static void new_memory_is_poisoned(void **)
+TEST(new_memory_is_poisoned)
 {
     const uint32_t count = 300;
     uint32_t host[count];
@@ -687,7 +680,7 @@ static void check_protection(enum twin_protection how)
     });
 }
 
-static void the_host_has_no_device_memory(void **)
+TEST(the_host_has_no_device_memory)
 {
     const enum twin_protection how = twin_protection();
 
@@ -703,7 +696,7 @@ static void the_host_has_no_device_memory(void **)
     check_protection(TWIN_PROTECT_BY_PAGES);
 }
 
-static void copies_say_which_side_is_the_device(void **)
+TEST(copies_say_which_side_is_the_device)
 {
     uint32_t *const device = device_words(16), host[16] = {};
     size_t free_before, free_after, total;
@@ -724,7 +717,7 @@ static void copies_say_which_side_is_the_device(void **)
     ok(cudaGetLastError());
 }
 
-static void devices_and_drivers_may_lack(void **)
+TEST(devices_and_drivers_may_lack)
 {
     int count;
     void *at;
@@ -745,7 +738,7 @@ static void devices_and_drivers_may_lack(void **)
     twin_reset();
 }
 
-static void calls_fail_when_told(void **)
+TEST(calls_fail_when_told)
 {
     void *at = nullptr;
 
@@ -760,7 +753,7 @@ static void calls_fail_when_told(void **)
     cudaGetLastError();
 }
 
-static void a_lost_context_stays_lost(void **)
+TEST(a_lost_context_stays_lost)
 {
     uint32_t *const device = device_words(64);
     cudaStream_t stream;
@@ -784,32 +777,4 @@ static void a_lost_context_stays_lost(void **)
     ok(cudaGetLastError());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_of_every_block_runs),
-        cmocka_unit_test(shared_memory_and_barriers),
-        cmocka_unit_test(orders_change),
-        cmocka_unit_test(warp_operations),
-        cmocka_unit_test(parts_of_a_warp_and_own_operations),
-        cmocka_unit_test(counts_and_atomics),
-        cmocka_unit_test(impossible_launches_are_refused),
-        cmocka_unit_test(devices_have_streams_events_and_limits_of_their_own),
-        cmocka_unit_test(tensor_cores_cut),
-        cmocka_unit_test(approximations_miss),
-        cmocka_unit_test(threads_that_wait_for_ever_abort),
-        cmocka_unit_test(misaligned_vectors_abort),
-        cmocka_unit_test(streams_run_in_order_and_events_join_them),
-        cmocka_unit_test(what_is_enqueued_is_not_done),
-        cmocka_unit_test(lazy_streams_run_what_is_waited_for),
-        cmocka_unit_test(an_operation_may_hang),
-        cmocka_unit_test(new_memory_is_poisoned),
-        cmocka_unit_test(the_host_has_no_device_memory),
-        cmocka_unit_test(copies_say_which_side_is_the_device),
-        cmocka_unit_test(devices_and_drivers_may_lack),
-        cmocka_unit_test(calls_fail_when_told),
-        cmocka_unit_test(a_lost_context_stays_lost),
-    };
-
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+TEST_GROUP(nullptr, nullptr);

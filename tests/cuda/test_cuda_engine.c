@@ -2,17 +2,13 @@
  * was enqueued runs on after the step has returned, and no wait lasts longer than the deadline. */
 #include "core/base/error.h"
 #include "offload/device/cuda/device_cuda_internal.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/twin.h"
 #include "tests/engine/rig.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ok(call)    assert_int_equal((call), STRATA_OK)
 #define STEPS_MOST  4u
@@ -77,7 +73,7 @@ static void start(struct scene *s)
 
 /* Lazy streams run only what somebody waits for.  An op of several launches whose second one is refused has no mark, so its first
  * one runs when the engine waits for the queue, or when its memory is given to somebody else. */
-static void a_failed_op_leaves_nothing_running(void **state)
+TEST_SETUP(a_failed_op_leaves_nothing_running, begin, end)
 {
     struct scene *s = *state;
     uint32_t failed = 0;
@@ -107,7 +103,7 @@ static void a_failed_op_leaves_nothing_running(void **state)
 }
 
 /* The step ends with the queue's and the op's names, so does every later call, and destroying the engine waits for nothing. */
-static void a_kernel_that_never_ends_ends_the_run(void **state)
+TEST_SETUP(a_kernel_that_never_ends_ends_the_run, begin, end)
 {
     struct scene *s = *state;
     const char *const words[] = {"op ", " of the program, ", "the queue cuda-", "nvidia-smi"};
@@ -131,7 +127,7 @@ static void a_kernel_that_never_ends_ends_the_run(void **state)
 }
 
 /* Adapters, also of a quantised model: losses and norms are those of the cpu. */
-static void adapters_train(void **state)
+TEST_SETUP(adapters_train, begin, end)
 {
     static const struct {
         bool llama;
@@ -161,15 +157,4 @@ static void adapters_train(void **state)
                 fail_msg("row %zu, step %u: loss %.9g norm %.9g, on the cpu %.9g and %.9g", i, n, cuda.losses[n], cuda.norms[n],
                          cpu.losses[n], cpu.norms[n]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(adapters_train, begin, end),
-        cmocka_unit_test_setup_teardown(a_failed_op_leaves_nothing_running, begin, end),
-        cmocka_unit_test_setup_teardown(a_kernel_that_never_ends_ends_the_run, begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

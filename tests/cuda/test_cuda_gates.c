@@ -1,13 +1,10 @@
 /* Gates of every pattern of 16 bits, of which exp and 1 / x are approximations, against doubles: rounded once from near the true
  * value, its slope too, and one value in forward and backward. */
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/common/test.h"
 #include "tests/cuda/ops_fixture.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #define PATTERNS 65536u
 
@@ -69,18 +66,10 @@ static void check_every_gate(enum st_activation activation, strata_dtype dt)
     cf_destroy(&gate_up), cf_destroy(&dy), cf_destroy(&y), cf_destroy(&left), cf_destroy(&d);
 }
 
-static void test_every_gate(void **state)
+TEST(test_every_gate)
 {
-    (void)state;
     for (strata_dtype dt = STRATA_BF16; dt <= STRATA_F16; dt++) {
         check_every_gate(ST_SILU, dt);
         check_every_gate(ST_GELU_TANH, dt);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_gate)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

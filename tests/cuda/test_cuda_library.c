@@ -5,13 +5,10 @@
 #include "core/base/fault.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
 #include "tests/common/scratch.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/common/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ok(call) assert_int_equal((call), STRATA_OK)
 
@@ -81,9 +78,8 @@ static void assert_refused(const char *first, const char *second)
         fail_msg("\"%s\" lacks \"%s\" or \"%s\"", strata_last_error(), first, second);
 }
 
-static void the_builds_own_major_is_first(void **state)
+TEST_SETUP(the_builds_own_major_is_first, before_each, scratch_remove)
 {
-    (void)state;
     assert_int_equal(st_blas_library.versions[0], CUDART_VERSION / 1000);
     assert_string_equal(st_blas_library.name, "libcublasLt.so");
     put("env/" PIP_12, STANDIN_GOOD);
@@ -92,7 +88,7 @@ static void the_builds_own_major_is_first(void **state)
     assert_taken("env/" PIP_13);
 }
 
-static void every_place_is_searched(void **state)
+TEST_SETUP(every_place_is_searched, before_each, scratch_remove)
 {
     static const struct {
         const char *variable, *value, *file;
@@ -117,11 +113,10 @@ static void every_place_is_searched(void **state)
 }
 
 /* PATH leads to a link, that to an environment's python, and that to the system's: the packages are the environment's. */
-static void the_python_on_path_names_its_packages(void **state)
+TEST_SETUP(the_python_on_path_names_its_packages, before_each, scratch_remove)
 {
     char path[4200];
 
-    (void)state;
     put("env/" PIP_13, STANDIN_GOOD);
     run("mkdir -p '%s/tools' '%s/env/bin' '%s/system/bin'", scratch_dir, scratch_dir, scratch_dir);
     run("printf '#!/bin/sh\\nexit 1\\n' >'%s/system/bin/python3.12' && chmod +x '%s/system/bin/python3.12'", scratch_dir,
@@ -139,9 +134,8 @@ static void the_python_on_path_names_its_packages(void **state)
 }
 
 /* Each gives way to the next: no ELF file, one without a function, one whose handle cannot be made. */
-static void what_cannot_be_used_gives_way(void **state)
+TEST_SETUP(what_cannot_be_used_gives_way, before_each, scratch_remove)
 {
-    (void)state;
     put("cuda/lib64/libstandin.so.13", STANDIN_LACKING);
     put("cuda/targets/any/lib/libstandin.so.13", STANDIN_BROKEN);
     run("echo no library >'%s/cuda/lib64/libstandin.so.12'", scratch_dir);
@@ -157,11 +151,10 @@ static void what_cannot_be_used_gives_way(void **state)
 }
 
 /* A report names a library of a machine without a GPU, where no handle can be made. */
-static void a_library_can_be_named_without_a_handle(void **state)
+TEST_SETUP(a_library_can_be_named_without_a_handle, before_each, scratch_remove)
 {
     struct st_blas blas = {0};
 
-    (void)state;
     put("env/" PIP_13, STANDIN_BROKEN);
     setenv("VIRTUAL_ENV", scratch_path("env"), 1);
     ok(open_standin(&blas, false));
@@ -172,11 +165,10 @@ static void a_library_can_be_named_without_a_handle(void **state)
 }
 
 /* One file under several names is tried once. */
-static void a_file_is_tried_once(void **state)
+TEST_SETUP(a_file_is_tried_once, before_each, scratch_remove)
 {
     const char *first;
 
-    (void)state;
     put("cuda/lib64/libstandin.so.13", STANDIN_BROKEN);
     run("cd '%s/cuda' && ln -s lib64/libstandin.so.13 same && mkdir -p targets/any/lib && ln -s ../../../same "
         "targets/any/lib/libstandin.so.13",
@@ -188,9 +180,8 @@ static void a_file_is_tried_once(void **state)
     assert_null(strstr(first + 1, "returned status 1"));
 }
 
-static void the_file_that_is_asked_for_is_the_only_one(void **state)
+TEST_SETUP(the_file_that_is_asked_for_is_the_only_one, before_each, scratch_remove)
 {
-    (void)state;
     put("env/" PIP_13, STANDIN_GOOD);
     put("broken.so", STANDIN_BROKEN);
     setenv("VIRTUAL_ENV", scratch_path("env"), 1);
@@ -203,11 +194,10 @@ static void the_file_that_is_asked_for_is_the_only_one(void **state)
 }
 
 /* Opening, searching and making the handle, each refused. */
-static void every_refusal_is_told(void **state)
+TEST_SETUP(every_refusal_is_told, before_each, scratch_remove)
 {
     static const char *const sites[] = {"cuda.blas", "cuda.search", "cuda.blas_create"};
 
-    (void)state;
     put("env/" PIP_13, STANDIN_GOOD);
     setenv("VIRTUAL_ENV", scratch_path("env"), 1);
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
@@ -216,22 +206,4 @@ static void every_refusal_is_told(void **state)
         assert_true(st_fault_disarm() > 0);
     }
     assert_taken("env/" PIP_13);
-}
-
-#define library_test(f) cmocka_unit_test_setup_teardown(f, before_each, scratch_remove)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        library_test(the_builds_own_major_is_first),
-        library_test(every_place_is_searched),
-        library_test(the_python_on_path_names_its_packages),
-        library_test(what_cannot_be_used_gives_way),
-        library_test(a_library_can_be_named_without_a_handle),
-        library_test(a_file_is_tried_once),
-        library_test(the_file_that_is_asked_for_is_the_only_one),
-        library_test(every_refusal_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

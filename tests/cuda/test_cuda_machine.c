@@ -6,16 +6,12 @@
 #include "offload/device/cuda/device_cuda_internal.h"
 #include "offload/machine/machine.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/twin.h"
 #include "tests/engine/rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ok(call)    assert_int_equal((call), STRATA_OK)
 #define DEADLINE_NS UINT64_C(500000000) /* far longer than any op of a probe that goes well */
@@ -32,13 +28,12 @@ static struct st_topology *cores(uint32_t count)
 }
 
 /* A number that was asked for counts as it is, everywhere. */
-static void a_gpu_leaves_cores_free(void **state)
+TEST(a_gpu_leaves_cores_free)
 {
     static const struct {
         uint32_t cores, workers;
     } rows[] = {{1, 1}, {2, 2}, {3, 3}, {4, 3}, {5, 4}, {7, 6}, {8, 6}, {9, 7}, {64, 62}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_topology *topology = cores(rows[i].cores);
         struct st_machine_opts opts = {.topology = topology, .device = "cuda:0"};
@@ -60,7 +55,7 @@ static void a_gpu_leaves_cores_free(void **state)
 }
 
 /* What is not pinned counts by its part of the memory.  A rate that is unknown changes nothing, nor does one above the link's. */
-static void staged_memory_slows_the_links(void **state)
+TEST(staged_memory_slows_the_links)
 {
     static const struct {
         double upload, download;
@@ -71,7 +66,6 @@ static void staged_memory_slows_the_links(void **state)
         {12, 6, {500, 0, 0}, 12, 6}, {12, 6, {500, 13, 3}, 12, 4}, {0, 6, {500, 4, 3}, 0, 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_rates rates = {.upload = rows[i].upload, .download = rows[i].download};
 
@@ -111,12 +105,11 @@ static strata_status measure(struct st_machine *machine, const struct rig_cell *
 }
 
 /* The links' rates are then those of staged copies, which one line says, though three devices are opened. */
-static void refused_memory_is_said_once(void **state)
+TEST(refused_memory_is_said_once)
 {
     struct rig_cell cell = rig_swapped();
     struct st_machine machine;
 
-    (void)state;
     cell.cuda = true;
     st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"});
     kept_log_begin(ST_LOG_WARN);
@@ -135,12 +128,11 @@ static void refused_memory_is_said_once(void **state)
 }
 
 /* One sentence, that of the call: no further probe tries the GPU, or says so. */
-static void a_lost_gpu_ends_the_probes(void **state)
+TEST(a_lost_gpu_ends_the_probes)
 {
     struct rig_cell cell = rig_swapped();
     struct st_machine machine;
 
-    (void)state;
     cell.cuda = true;
     cell.deadline_ns = DEADLINE_NS;
     st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"}); /* one repeat */
@@ -162,16 +154,4 @@ static void a_lost_gpu_ends_the_probes(void **state)
     st_fault_disarm();
     twin_reset();
     assert_true(machine.rates.upload > 0 && machine.rates.block_flops > 0 && machine.rates.update > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_leaves_cores_free),
-        cmocka_unit_test(staged_memory_slows_the_links),
-        cmocka_unit_test(refused_memory_is_said_once),
-        cmocka_unit_test(a_lost_gpu_ends_the_probes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

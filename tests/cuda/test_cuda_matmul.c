@@ -7,7 +7,7 @@
 
 /* --- matmul --- */
 
-static void shapes_are_prepared_once(void **state)
+TEST_SETUP(shapes_are_prepared_once, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     unsigned char *arena = ops->arena(dev);
@@ -15,7 +15,6 @@ static void shapes_are_prepared_once(void **state)
     uint64_t asked = blas->heuristics;
     int64_t most = 0;
 
-    (void)state;
     ok(ops->zero(dev, arena, ARENA));
     for (int i = 0; i < 5; i++)
         ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena + 4096 * i, arena + 32768, NULL)); /* where it lies is no matter */
@@ -35,7 +34,7 @@ static void shapes_are_prepared_once(void **state)
 }
 
 /* An algorithm is of one shape, one set of dtypes and the alignment of each operand: whichever differs, the library is asked. */
-static void what_decides_an_algorithm(void **state)
+TEST_SETUP(what_decides_an_algorithm, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     unsigned char *arena = ops->arena(dev);
@@ -44,7 +43,6 @@ static void what_decides_an_algorithm(void **state)
     const uint32_t others = sizeof(other) / sizeof(other[0]);
     uint64_t asked;
 
-    (void)state;
     ok(ops->zero(dev, arena, ARENA));
     other[0].m--;
     other[1].n--;
@@ -78,13 +76,12 @@ static void what_decides_an_algorithm(void **state)
     ops->close(dev);
 }
 
-static void unsupported_matmuls_are_named(void **state)
+TEST_SETUP(unsupported_matmuls_are_named, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     unsigned char *arena = ops->arena(dev);
     struct st_matmul mm = square(24, STRATA_BF16, STRATA_F32);
 
-    (void)state;
     mm.bias = true;
     blas->refuses_heuristics = 1;
     assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
@@ -139,13 +136,12 @@ static void run_gelus(float *out, uint32_t size)
 }
 
 /* The library's epilogue where it has one; else a pass of ours, and the library is not asked each time. */
-static void gelu_is_an_epilogue_or_a_pass(void **state)
+TEST_SETUP(gelu_is_an_epilogue_or_a_pass, before_each, after_each)
 {
     enum { SIZE = 24, ELEMS = SIZE * SIZE, ODD = 25 };
     static float fused[4 * ELEMS], apart[4 * ELEMS], odd[4 * ODD * ODD];
     const struct twin_blas before = *blas;
 
-    (void)state;
     run_gelus(fused, SIZE);
     assert_int_equal(blas->gelus - before.gelus, 4);
     assert_int_equal(blas->gelu_gradients - before.gelu_gradients, 1);
@@ -201,7 +197,7 @@ static void run_bias(float out[BIAS_ELEMS], strata_dtype ab, strata_dtype c, boo
 }
 
 /* The library's epilogue where it has one; else a pass of ours, with the same one rounding. */
-static void bias_is_an_epilogue_or_a_pass(void **state)
+TEST_SETUP(bias_is_an_epilogue_or_a_pass, before_each, after_each)
 {
     static const struct {
         strata_dtype ab, c;
@@ -213,7 +209,6 @@ static void bias_is_an_epilogue_or_a_pass(void **state)
                  {STRATA_F16, STRATA_F16, false, 0.005f},
                  {STRATA_BF16, STRATA_F32, false, 1e-5f}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         float fused[BIAS_ELEMS], apart[BIAS_ELEMS];
         const uint64_t asked = blas->heuristics;
@@ -231,13 +226,12 @@ static void bias_is_an_epilogue_or_a_pass(void **state)
 }
 
 /* Whichever kernel around the library's product is not launched, with its epilogue and without: the product says so. */
-static void a_launch_that_fails_is_told(void **state)
+TEST_SETUP(a_launch_that_fails_is_told, before_each, after_each)
 {
     const struct st_matmul mm = {
         .m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .bias = true, .ab_dtype = STRATA_BF16, .c_dtype = STRATA_F32};
     uint32_t failed = 0;
 
-    (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
         uint32_t fired = 1;
 
@@ -262,7 +256,7 @@ static void a_launch_that_fails_is_told(void **state)
 /* --- attention --- */
 
 /* The driver is asked for shared memory when the device opens, and never by a launch. */
-static void kernels_are_allowed_their_memory_once(void **state)
+TEST_SETUP(kernels_are_allowed_their_memory_once, before_each, after_each)
 {
     const struct st_attention at = {.batch = 1,
                                     .seq = 8,
@@ -276,7 +270,6 @@ static void kernels_are_allowed_their_memory_once(void **state)
     unsigned char *arena = ops->arena(dev), *workspace = arena + 4 * 65536;
     float *lse = (float *)(void *)(arena + 3 * 65536);
 
-    (void)state;
     ok(ops->zero(dev, arena, ARENA));
     for (int direction = 0; direction < 2; direction++) {
         static const char *const calls[] = {"cudaFuncSetAttribute", "cudaGetDeviceProperties", "cudaGetDevice"};
@@ -294,17 +287,7 @@ static void kernels_are_allowed_their_memory_once(void **state)
     ops->close(dev);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        device_test(shapes_are_prepared_once),
-        device_test(what_decides_an_algorithm),
-        device_test(unsupported_matmuls_are_named),
-        device_test(gelu_is_an_epilogue_or_a_pass),
-        device_test(bias_is_an_epilogue_or_a_pass),
-        device_test(a_launch_that_fails_is_told),
-        device_test(kernels_are_allowed_their_memory_once),
-    };
-
-    return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    return device_rig_load() ? test_run(NULL, NULL) : 1;
 }

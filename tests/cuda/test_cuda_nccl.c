@@ -5,20 +5,16 @@
 #include "offload/comm/comm_nccl.h"
 #include "offload/device/cuda/gpu_report.h"
 #include "tests/common/assert_status.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/nccl.h"
 #include "tests/cuda/emulator/twin.h"
 #include "tests/offload/comm_fixture.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROUNDS    8u
 #define PARTS     3u
@@ -152,9 +148,28 @@ static strata_status rounds_of_bytes(struct st_comm *host, struct cf_world *worl
     return exchange(host, ROUNDS, "gather_weight of page 7");
 }
 
-static void bytes_arrive(void **state)
+static int after_each(void **state)
+{
+    const struct twin_holdings held = twin_held();
+
+    (void)state;
+    assert_int_equal(held.device_bytes, 0);
+    assert_int_equal(held.pinned_bytes, 0);
+    assert_int_equal(held.streams, 0);
+    assert_int_equal(nccl->comms, 0);
+    return 0;
+}
+
+static int before_each(void **state)
 {
     (void)state;
+    twin_reset();
+    setenv("STRATA_NCCL", nccl_file, 1);
+    return 0;
+}
+
+TEST_SETUP(bytes_arrive, before_each, after_each)
+{
     for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
         struct cf_world world;
 
@@ -170,9 +185,8 @@ static strata_status elsewhere(struct st_comm *host, struct cf_world *world)
     return exchange(host, 2, host->world.rank + 1 == world->ranks ? "gather_grad of page 7" : "gather_weight of page 7");
 }
 
-static void another_call_is_told(void **state)
+TEST_SETUP(another_call_is_told, before_each, after_each)
 {
-    (void)state;
     for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
         struct cf_world world;
 
@@ -210,11 +224,10 @@ static strata_status other_cuts(struct st_comm *host, struct cf_world *world)
     return st;
 }
 
-static void other_cuts_end_at_the_deadline_or_are_told(void **state)
+TEST_SETUP(other_cuts_end_at_the_deadline_or_are_told, before_each, after_each)
 {
     struct cf_world world;
 
-    (void)state;
     run_within(other_cuts, 2, HANG_NS, NULL, &world);
     cf_assert_failed(&world, 0, "gather_weight of page 7 has not ended after 0.1 seconds (NCCL does not tell");
     cf_assert_failed(&world, 1, "gather_weight of page 7 has not ended after 0.1 seconds (NCCL does not tell");
@@ -241,11 +254,10 @@ static strata_status shorter(struct st_comm *host, struct cf_world *world)
     return st;
 }
 
-static void cuts_that_pass_are_told(void **state)
+TEST_SETUP(cuts_that_pass_are_told, before_each, after_each)
 {
     struct cf_world world;
 
-    (void)state;
     nccl->lenient = 1;
     run_within(shorter, 2, 0, NULL, &world);
     nccl->lenient = 0;
@@ -329,36 +341,31 @@ static void break_nccl(struct lonely *l)
     nccl->state = 6;
 }
 
-static void a_rank_that_does_not_come_is_given_up(void **state)
+TEST_SETUP(a_rank_that_does_not_come_is_given_up, before_each, after_each)
 {
-    (void)state;
     lonely(NULL, HANG_NS, "exchange_grad of page 3 has not ended after 0.1 seconds");
 }
 
-static void an_abort_ends_what_is_under_way(void **state)
+TEST_SETUP(an_abort_ends_what_is_under_way, before_each, after_each)
 {
-    (void)state;
     lonely(abort_device, 0, "swap: no space left on device");
 }
 
-static void a_failure_of_the_host_comm_ends_it_too(void **state)
+TEST_SETUP(a_failure_of_the_host_comm_ends_it_too, before_each, after_each)
 {
-    (void)state;
     lonely(abort_host, 0, "rank 1 failed (during gather_scalars): swap: no space left on device");
 }
 
-static void an_error_of_nccl_is_told(void **state)
+TEST_SETUP(an_error_of_nccl_is_told, before_each, after_each)
 {
-    (void)state;
     lonely(break_nccl, 0,
            "nccl: NCCL fails (during exchange_grad of page 3): remote process exited or there was a network error");
     nccl->state = 0;
 }
 
 /* A stream that does not end although NCCL was aborted: what it holds is left to the driver, and nothing waits for it. */
-static void a_gpu_that_hangs_is_left_alone(void **state)
+TEST_SETUP(a_gpu_that_hangs_is_left_alone, before_each, after_each)
 {
-    (void)state;
     lonely_on(true, NULL, HANG_NS, "exchange_grad of page 3 has not ended after 0.1 seconds");
     assert_int_equal(twin_held().streams, 1);
     twin_reset();
@@ -376,9 +383,8 @@ static void assert_all(uint32_t ranks, strata_status st, const char *part)
             fail_msg("rank %u: status %d: '%s' without '%s'", r, world.status[r], world.error[r], part);
 }
 
-static void all_ranks_are_told_who_lacks_nccl(void **state)
+TEST_SETUP(all_ranks_are_told_who_lacks_nccl, before_each, after_each)
 {
-    (void)state;
     nccl->version = 20803;
     assert_all(3, STRATA_E_NOSYS, "is NCCL 2.8.3, and 2.14 or a later 2.x is needed");
     assert_all(3, STRATA_E_NOSYS, "rank 0 cannot use NCCL: ");
@@ -398,11 +404,10 @@ static void all_ranks_are_told_who_lacks_nccl(void **state)
     assert_all(2, STRATA_E_NOSYS, "rank 0 cannot use NCCL: cuda: cudaSetDevice: no CUDA-capable device is detected");
 }
 
-static void a_report_names_the_same_file(void **state)
+TEST_SETUP(a_report_names_the_same_file, before_each, after_each)
 {
     struct st_gpu_report report = {0};
 
-    (void)state;
     st_gpu_report_nccl(&report);
     assert_string_equal(report.nccl, nccl_file);
     assert_int_equal(report.nccl_version, 22809);
@@ -410,13 +415,12 @@ static void a_report_names_the_same_file(void **state)
 
 /* Each foreign call refused, early and late in a run: every rank ends, with its data right or with a sentence, and nothing is
  * held. */
-static void every_refused_call_ends_all_ranks(void **state)
+TEST_SETUP(every_refused_call_ends_all_ranks, before_each, after_each)
 {
     static const char *const sites[] = {
         "cuda.nccl", "nccl.version", "nccl.id",     "nccl.init", "nccl.group",  "nccl.send",   "nccl.receive",  "nccl.poll",
         "nccl.end",  "cuda.device",  "cuda.stream", "cuda.pin",  "cuda.malloc", "cuda.upload", "cuda.download", "cuda.query"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
         for (uint32_t after = 0; after < 6; after += 1 + after) {
             struct cf_world world = {.kind = "threads", .ranks = 2, .deadline_ns = ENDS_NS, .body = rounds_of_bytes};
@@ -438,44 +442,8 @@ static void every_refused_call_ends_all_ranks(void **state)
         }
 }
 
-static int before_each(void **state)
+TEST_MAIN(argc, argv)
 {
-    (void)state;
-    twin_reset();
-    setenv("STRATA_NCCL", nccl_file, 1);
-    return 0;
-}
-
-static int after_each(void **state)
-{
-    const struct twin_holdings held = twin_held();
-
-    (void)state;
-    assert_int_equal(held.device_bytes, 0);
-    assert_int_equal(held.pinned_bytes, 0);
-    assert_int_equal(held.streams, 0);
-    assert_int_equal(nccl->comms, 0);
-    return 0;
-}
-
-#define nccl_test(f) cmocka_unit_test_setup_teardown(f, before_each, after_each)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        nccl_test(bytes_arrive),
-        nccl_test(another_call_is_told),
-        nccl_test(other_cuts_end_at_the_deadline_or_are_told),
-        nccl_test(cuts_that_pass_are_told),
-        nccl_test(a_rank_that_does_not_come_is_given_up),
-        nccl_test(an_abort_ends_what_is_under_way),
-        nccl_test(a_failure_of_the_host_comm_ends_it_too),
-        nccl_test(an_error_of_nccl_is_told),
-        nccl_test(all_ranks_are_told_who_lacks_nccl),
-        nccl_test(a_report_names_the_same_file),
-        nccl_test(every_refused_call_ends_all_ranks),
-        nccl_test(a_gpu_that_hangs_is_left_alone),
-    };
     void *library;
 
     nccl_file = getenv("STRATA_NCCL");
@@ -486,5 +454,5 @@ int main(void)
         fputs("STRATA_NCCL must name the stand-in\n", stderr);
         return 1;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,14 +2,11 @@
  * place where offload/device/device.h allows it; bits that stay from launch to launch, and nothing written beyond the outputs. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/ops/ops.h"
+#include "tests/common/test.h"
 #include "tests/cuda/ops_fixture.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define EPS 1e-5f
 
@@ -489,9 +486,8 @@ static const uint32_t head_shapes[][2] = {{1, 1}, {3, 7}, {17, 100}, {5, 1536}, 
 #define HEADS(run)   ops_check(run, #run, head_shapes, sizeof(head_shapes) / sizeof(head_shapes[0]))
 #define COLUMNS(run) ops_check(run, #run, column_shapes, sizeof(column_shapes) / sizeof(column_shapes[0]))
 
-static void test_pointwise(void **state)
+TEST(test_pointwise)
 {
-    (void)state;
     ROWS(run_gelu);
     FEW(run_gelu_erf);
     ROWS(run_add);
@@ -506,16 +502,14 @@ static void test_pointwise(void **state)
     ROWS(run_rope);
 }
 
-static void test_norm_forward(void **state)
+TEST(test_norm_forward)
 {
-    (void)state;
     ROWS(run_layernorm_forward);
     ROWS(run_rmsnorm_forward);
 }
 
-static void test_norm_backward(void **state)
+TEST(test_norm_backward)
 {
-    (void)state;
     ROWS(run_layernorm_backward_frozen);
     ROWS(run_layernorm_backward_frozen_fp32);
     ROWS(run_rmsnorm_backward_frozen);
@@ -525,14 +519,13 @@ static void test_norm_backward(void **state)
 }
 
 /* More rows than blocks have at once, and wide ones for which the workspace has no room for as many. */
-static void test_norm_blocks(void **state)
+TEST(test_norm_blocks)
 {
     const struct {
         uint32_t rows, cols;
         ops_case_fn *run;
     } cases[] = {{1026, 2056, run_rmsnorm_backward}, {512, 8200, run_layernorm_backward}, {2100, 24, run_rmsnorm_heads}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ops_call c = {.rows = cases[i].rows, .cols = cases[i].cols, .dt = STRATA_BF16};
         struct ops_memory m;
@@ -543,18 +536,16 @@ static void test_norm_blocks(void **state)
     }
 }
 
-static void test_columns(void **state)
+TEST(test_columns)
 {
-    (void)state;
     COLUMNS(run_bias_backward);
     COLUMNS(run_layernorm_backward_residual);
     COLUMNS(run_layernorm_backward_over_dy);
     COLUMNS(run_rmsnorm_backward_over_dy);
 }
 
-static void test_embed(void **state)
+TEST(test_embed)
 {
-    (void)state;
     ROWS(run_embed_tokens);
     ROWS(run_embed_positions);
     FEW(run_embed_documents);
@@ -562,23 +553,21 @@ static void test_embed(void **state)
     COLUMNS(run_embed_positions);
 }
 
-static void test_xent(void **state)
+TEST(test_xent)
 {
-    (void)state;
     ROWS(run_xent);
     FEW(run_capped_xent);
     COLUMNS(run_xent_loss);
 }
 
 /* Numbers where formulas saturate, and no numbers. */
-static void test_special_numbers(void **state)
+TEST(test_special_numbers)
 {
     static const float special[] = {0.0f,   -0.0f,   1e-30f, -1e-30f, 9.5f,     -9.5f,     40.0f, -40.0f,
                                     100.0f, -100.0f, 6e4f,   -6e4f,   INFINITY, -INFINITY, NAN,   1.0f};
     ops_case_fn *const runs[] = {run_gelu,  run_gelu_erf,        run_add,           run_scale, run_swiglu,
                                  run_geglu, run_swiglu_in_place, run_geglu_in_place};
 
-    (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct ops_call c = {.rows = 16, .cols = 16, .dt = dt};
         struct ops_memory m;
@@ -597,12 +586,11 @@ static void test_special_numbers(void **state)
 }
 
 /* Whole runs of one thread that are minus infinity add nothing; one NaN spoils its row alone. */
-static void test_xent_infinite_logits(void **state)
+TEST(test_xent_infinite_logits)
 {
     struct ops_call c = {.rows = 4, .cols = 96, .dt = STRATA_F32};
     struct ops_memory m;
 
-    (void)state;
     ops_open(&m, &c, 0);
     for (uint32_t i = 0; i < 64; i++)
         df_set(m.f[0].host, i, STRATA_F32, (double)-INFINITY);
@@ -615,12 +603,11 @@ static void test_xent_infinite_logits(void **state)
     ops_close(&m, &c);
 }
 
-static void test_nothing_and_nonsense(void **state)
+TEST(test_nothing_and_nonsense)
 {
     const struct st_rope rope = {.heads = 1, .head_dim = 8, .rotary_dim = 8, .stride = 8, .seq = 1, .dt = STRATA_F32};
     const struct st_rmsnorm norm = {.rows = 1, .heads = 1, .cols = 8, .stride = 8, .eps = EPS, .dt = STRATA_BF16};
 
-    (void)state;
     cf_ok(st_cuda_activation_forward(NULL, ST_GELU_TANH, NULL, NULL, 0, STRATA_BF16));
     cf_ok(st_cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 8, EPS, STRATA_BF16));
     cf_ok(st_cuda_bias_backward(NULL, NULL, NULL, 8, 0, STRATA_BF16));
@@ -632,22 +619,4 @@ static void test_nothing_and_nonsense(void **state)
     assert_int_equal(st_cuda_gated_forward(NULL, (enum st_activation)3, NULL, NULL, 1, 8, STRATA_F32), cudaErrorInvalidValue);
     assert_int_equal(st_cuda_rmsnorm_backward(NULL, &norm, NULL, NULL, NULL, STRATA_F16, NULL, NULL, NULL, NULL, NULL),
                      cudaErrorInvalidValue);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_norm_forward),
-        cmocka_unit_test(test_norm_backward),
-        cmocka_unit_test(test_norm_blocks),
-        cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_special_numbers),
-        cmocka_unit_test(test_xent_infinite_logits),
-        cmocka_unit_test(test_nothing_and_nonsense),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 /* --- queues --- */
 
 /* More marks than a queue keeps; each comes once, in order, and finds what was enqueued before it done. */
-static void marks_come_in_order(void **state)
+TEST_SETUP(marks_come_in_order, before_each, after_each)
 {
     enum { NOTES = 5 * ST_CUDA_MARKS };
     static struct note notes[NOTES];
@@ -15,7 +15,6 @@ static void marks_come_in_order(void **state)
     atomic_uint clock = 0;
     struct st_device *dev = opened(ARENA);
 
-    (void)state;
     for (unsigned i = 0; i < NOTES; i++)
         host[i] = (unsigned char)(i * 7 + 1);
     ok(ops->pin(dev, host, sizeof(host), NULL));
@@ -36,12 +35,11 @@ static void marks_come_in_order(void **state)
 }
 
 /* Layers first, updates in what they leave; copies between. */
-static void layers_go_before_updates(void **state)
+TEST_SETUP(layers_go_before_updates, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     int priority[ST_QUEUE_COUNT], least, greatest;
 
-    (void)state;
     assert_int_equal(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
         assert_int_equal(cudaStreamGetPriority(cuda_of(dev)->queues[i].stream, &priority[i]), cudaSuccess);
@@ -68,13 +66,12 @@ static void mark_is_not_given_back(void *ctx, strata_status st)
 }
 
 /* A mark is the watcher's until its callback has returned: before that, nothing else may be put in its place. */
-static void a_mark_is_kept_until_its_callback_returns(void **state)
+TEST_SETUP(a_mark_is_kept_until_its_callback_returns, before_each, after_each)
 {
     static struct turn turns[2 * ST_CUDA_MARKS];
     struct st_device *dev = opened(ARENA);
     struct cuda_queue *const queue = &cuda_of(dev)->queues[ST_QUEUE_UPLOAD];
 
-    (void)state;
     for (uint32_t i = 0; i < 2 * ST_CUDA_MARKS; i++) {
         turns[i] = (struct turn){queue, i};
         ok(ops->notify(dev, ST_QUEUE_UPLOAD, mark_is_not_given_back, &turns[i]));
@@ -83,13 +80,12 @@ static void a_mark_is_kept_until_its_callback_returns(void **state)
 }
 
 /* A failed kernel is reported by every mark after it, with its sentence; nothing hangs. */
-static void a_broken_context_is_reported(void **state)
+TEST_SETUP(a_broken_context_is_reported, before_each, after_each)
 {
     struct note notes[3];
     atomic_uint clock = 0;
     struct st_device *dev = opened(ARENA);
 
-    (void)state;
     twin_break(0, cudaErrorIllegalAddress);
     for (int i = 0; i < 3; i++) {
         notes[i] = (struct note){.clock = &clock};
@@ -149,14 +145,13 @@ static void forget_lost(void)
 }
 
 /* A kernel that never ends: every mark behind it is reported, each call returns, and close() waits for nothing. */
-static void a_deadline_ends_every_wait(void **state)
+TEST_SETUP(a_deadline_ends_every_wait, before_each, after_each)
 {
     static struct note notes[3];
     atomic_uint clock = 0;
     struct st_device *dev = opened_impatient(20000000);
     unsigned char *arena = ops->arena(dev);
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         notes[i] = (struct note){.clock = &clock, .st = STRATA_OK};
     twin_hang(0);
@@ -182,7 +177,7 @@ static void a_deadline_ends_every_wait(void **state)
 }
 
 /* More calls than a queue keeps marks, and the kernel ends after all, late: its watcher finds the queue abandoned. */
-static void what_comes_late_is_ignored(void **state)
+TEST_SETUP(what_comes_late_is_ignored, before_each, after_each)
 {
     enum { NOTES = 2 * ST_CUDA_MARKS };
     static struct note notes[NOTES];
@@ -190,7 +185,6 @@ static void what_comes_late_is_ignored(void **state)
     struct st_device *dev = opened_impatient(20000000);
     unsigned promised = 0;
 
-    (void)state;
     twin_hang(0);
     ok(ops->zero(dev, ops->arena(dev), 64));
     for (unsigned i = 0; i < NOTES; i++) {
@@ -207,14 +201,13 @@ static void what_comes_late_is_ignored(void **state)
 }
 
 /* The calling thread enqueues a staged copy and goes on: nothing of it runs before somebody waits.  Marks come after it. */
-static void staged_copies_do_not_keep_the_caller(void **state)
+TEST_SETUP(staged_copies_do_not_keep_the_caller, before_each, after_each)
 {
     static struct note notes[2];
     unsigned char *host = host_memory();
     struct st_device *dev = opened_impatient(500000000); /* a piece takes a tenth of it under tsan */
     atomic_uint clock = 0;
 
-    (void)state;
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
     ok(ops->pin(dev, host, 2 * BYTES, NULL));
     assert_int_equal(twin_disarm(), 1);
@@ -249,13 +242,12 @@ static strata_status staged_round_trip(struct st_device *dev, unsigned char *hos
 }
 
 /* A slot is not filled, nor read, before the GPU is done with it, however late that is; a copy that fails is told once. */
-static void slots_wait_for_their_copies(void **state)
+TEST_SETUP(slots_wait_for_their_copies, before_each, after_each)
 {
     const uint64_t bytes = 5 * ST_CUDA_STAGING_BYTES + 4096;
     unsigned char *host = aligned_alloc(4096, 2 * bytes);
     struct st_device *dev = opened(bytes);
 
-    (void)state;
     assert_non_null(host);
     for (uint64_t i = 0; i < bytes; i++)
         host[i] = (unsigned char)(i * 2654435761u >> 23);
@@ -276,12 +268,11 @@ static void slots_wait_for_their_copies(void **state)
 }
 
 /* The time between two stamps is no shorter than what passed between them here, and no longer than what passed around them. */
-static void stamps_measure_what_lies_between(void **state)
+TEST_SETUP(stamps_measure_what_lies_between, before_each, after_each)
 {
     struct st_device *dev = opened(ARENA);
     uint64_t ns, around, between;
 
-    (void)state;
     ok(ops->stamps(dev, 2));
     around = st_clock_ns();
     ok(ops->stamp(dev, ST_QUEUE_COMPUTE, 0));
@@ -299,7 +290,7 @@ static void stamps_measure_what_lies_between(void **state)
 }
 
 /* Which copies a bare run makes: those of its directions, each as often as is asked for. */
-static void bare_copies_go_where_they_are_asked(void **state)
+TEST_SETUP(bare_copies_go_where_they_are_asked, before_each, after_each)
 {
     static const struct {
         enum st_link_direction directions;
@@ -309,7 +300,6 @@ static void bare_copies_go_where_they_are_asked(void **state)
     struct st_link_roof *roof;
     double seconds;
 
-    (void)state;
     ok(st_link_roof_open(&roof, "cuda:0", 65536));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (uint64_t more = 0; more < 2; more++) { /* the last copy fails; one behind it, which there is not */
@@ -322,12 +312,11 @@ static void bare_copies_go_where_they_are_asked(void **state)
 }
 
 /* A queue that has nothing to wait for is never late. */
-static void idle_queues_have_no_deadline(void **state)
+TEST_SETUP(idle_queues_have_no_deadline, before_each, after_each)
 {
     const uint64_t deadline_ns = 300000000;
     struct st_device *dev = opened_impatient(deadline_ns);
 
-    (void)state;
     for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
         ok(ops->finish(dev, (enum st_queue)q));
     st_clock_sleep_until(st_clock_ns() + 2 * deadline_ns);
@@ -336,21 +325,7 @@ static void idle_queues_have_no_deadline(void **state)
     ops->close(dev);
 }
 
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        device_test(marks_come_in_order),
-        device_test(layers_go_before_updates),
-        device_test(a_mark_is_kept_until_its_callback_returns),
-        device_test(a_broken_context_is_reported),
-        device_test(a_deadline_ends_every_wait),
-        device_test(what_comes_late_is_ignored),
-        device_test(staged_copies_do_not_keep_the_caller),
-        device_test(stamps_measure_what_lies_between),
-        device_test(bare_copies_go_where_they_are_asked),
-        device_test(slots_wait_for_their_copies),
-        device_test(idle_queues_have_no_deadline),
-    };
-
-    return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    return device_rig_load() ? test_run(NULL, NULL) : 1;
 }

@@ -4,14 +4,9 @@
 #include "offload/comm/comm_nccl.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/test.h"
 #include "tests/cuda/emulator/twin.h"
 #include "tests/engine/layouts.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static strata_status open_nccl(struct st_comm **out, struct st_comm *host)
 {
@@ -28,28 +23,25 @@ static void check(struct rig_cell model, bool nccl, uint32_t first, uint32_t ste
 /* A lazy stream runs only what somebody waits for: an exchange that began before the device had come to its memory would send
  * what was there before.  In the sample, two ranks whose blocks are on the device in
  * slices, and four whose state is in all places. */
-static void over_nccl(void **state)
+TEST(over_nccl)
 {
-    (void)state;
     twin_be_lazy(1);
     check(layouts_model(STRATA_BF16, false), true, sample_is_all() ? 0 : 8, sample_is_all() ? 1 : 5);
     twin_reset();
 }
 
-static void over_nccl_untied(void **state)
+TEST(over_nccl_untied)
 {
-    (void)state;
     if (!sample_is_all())
         skip();
     check(layouts_model(STRATA_F32, true), true, 0, 1);
 }
 
 /* What one rank rounds on its device another widens on its own. */
-static void rounded_over_nccl(void **state)
+TEST(rounded_over_nccl)
 {
     struct rig_cell model = layouts_model(STRATA_BF16, false);
 
-    (void)state;
     model.cuda = true;
     model.open_device_comm = open_nccl;
     twin_be_lazy(1);
@@ -57,23 +49,11 @@ static void rounded_over_nccl(void **state)
     twin_reset();
 }
 
-static void over_threads(void **state)
+TEST(over_threads)
 {
-    (void)state;
     if (!sample_is_all())
         skip();
     check(layouts_model(STRATA_F16, false), false, 0, 1);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(over_nccl),
-        cmocka_unit_test(over_nccl_untied),
-        cmocka_unit_test(rounded_over_nccl),
-        cmocka_unit_test(over_threads),
-    };
-
-    sample_init(argc, argv);
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
-}
+TEST_GROUP(scratch_create, scratch_remove);

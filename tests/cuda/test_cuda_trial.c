@@ -78,14 +78,13 @@ static void by_the_first(float c[2][ELEMS])
     ops->close(dev);
 }
 
-static void the_fastest_with_the_same_bits_is_taken(void **state)
+TEST_SETUP(the_fastest_with_the_same_bits_is_taken, fill, after_each)
 {
     static float want[2][ELEMS], got[ELEMS];
     struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
     uint64_t before[TWIN_BLAS_KINDS];
     struct st_device *dev;
 
-    (void)state;
     by_the_first(want);
     dev = with_operands(operands, TWIN_BLAS_KINDS);
     memcpy(before, blas->runs, sizeof(before));
@@ -106,13 +105,12 @@ static void the_fastest_with_the_same_bits_is_taken(void **state)
 }
 
 /* What shows no order, what adds to C, what is small, and a C of 16 bits that is not large. */
-static void what_proves_nothing_leaves_the_first(void **state)
+TEST_SETUP(what_proves_nothing_leaves_the_first, fill, after_each)
 {
     static const float zeros[2 * ELEMS];
     struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
     struct st_device *dev = with_operands(zeros, TWIN_BLAS_KINDS);
 
-    (void)state;
     ok(product(dev, &mm));
     assert_int_equal(taken(dev, &mm), TWIN_BLAS_FIRST);
     ops->close(dev);
@@ -128,12 +126,11 @@ static void what_proves_nothing_leaves_the_first(void **state)
 }
 
 /* Candidates' kernels take device memory: after what is reserved for them, no more are tried. */
-static void kernels_stay_within_their_memory(void **state)
+TEST_SETUP(kernels_stay_within_their_memory, fill, after_each)
 {
     struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
     struct st_device *dev;
 
-    (void)state;
     blas->code_bytes = ST_CUDA_CODE / 8;
     dev = with_operands(operands, TWIN_BLAS_KINDS);
     ok(product(dev, &mm));
@@ -145,13 +142,12 @@ static void kernels_stay_within_their_memory(void **state)
 }
 
 /* Whichever call of a trial fails, the products are right. */
-static void a_trial_that_fails_is_harmless(void **state)
+TEST_SETUP(a_trial_that_fails_is_harmless, fill, after_each)
 {
     static float want[2][ELEMS], got[ELEMS];
     const struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
     uint32_t fired = 1, walked = 0;
 
-    (void)state;
     by_the_first(want);
     for (uint32_t after = 0; fired > 0; after++) {
         struct st_device *dev = with_operands(operands, 2);
@@ -170,13 +166,12 @@ static void a_trial_that_fails_is_harmless(void **state)
 }
 
 /* More results than were asked for, or fewer than none. */
-static void a_library_that_miscounts_is_not_believed(void **state)
+TEST_SETUP(a_library_that_miscounts_is_not_believed, fill, after_each)
 {
     static float want[2][ELEMS], got[ELEMS];
     const struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
     struct st_device *dev;
 
-    (void)state;
     by_the_first(want);
     dev = with_operands(operands, TWIN_BLAS_KINDS);
     blas->claims = 100000;
@@ -191,15 +186,7 @@ static void a_library_that_miscounts_is_not_believed(void **state)
     ops->close(dev);
 }
 
-#define trial_test(f) cmocka_unit_test_setup_teardown(f, fill, after_each)
-
-int main(void)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        trial_test(the_fastest_with_the_same_bits_is_taken),  trial_test(what_proves_nothing_leaves_the_first),
-        trial_test(kernels_stay_within_their_memory),         trial_test(a_trial_that_fails_is_harmless),
-        trial_test(a_library_that_miscounts_is_not_believed),
-    };
-
-    return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    return device_rig_load() ? test_run(NULL, NULL) : 1;
 }

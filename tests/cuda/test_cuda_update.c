@@ -3,14 +3,11 @@
  *     test_cuda_update [--elems N]   N random elements instead of 3e5 */
 #include "core/base/cpu.h"
 #include "kernels/cuda/update.h"
+#include "tests/common/test.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/update_fixture.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NO_GPU       77 /* exit status: skipped */
 #define PLANES_MAX   8u
@@ -119,7 +116,7 @@ static struct uf_case combination(uint64_t part)
     };
 }
 
-static void every_length_agrees(void **state)
+TEST(every_length_agrees)
 {
     static const size_t lengths[] = {0, 1, 7, 8, 9, 255, 256, 257, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 12289};
 
@@ -134,7 +131,7 @@ static void every_length_agrees(void **state)
     }
 }
 
-static void random_elements_agree(void **state)
+TEST(random_elements_agree)
 {
     uint64_t elems = 0;
 
@@ -167,14 +164,13 @@ static void fill_sums(float *acc, size_t elems, uint32_t seed)
     }
 }
 
-static void finished_gradients_agree(void **state)
+TEST(finished_gradients_agree)
 {
     static float acc[FINISH_ELEMS];
     static unsigned char out[2][FINISH_ELEMS * 4];
     static const size_t lengths[] = {1, 8, 4095, 4096, 4097, 8192, 40000, FINISH_ELEMS};
     double sums[2][FINISH_ELEMS / ST_NORM_BLOCK + 1] = {{0}};
 
-    (void)state;
     for (uint32_t n = 0; n < 3 * sizeof(lengths) / sizeof(lengths[0]); n++) {
         const strata_dtype dtype = uf_grad_dtypes[n % 3];
         const size_t elems = lengths[n / 3], blocks = (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK;
@@ -224,26 +220,19 @@ static void check_sums(struct cf_buffer *acc, uint64_t blocks)
 }
 
 /* The kernel that adds the tiles' sums takes 256 at a time: one to four turns of its loop, the last one short or not. */
-static void sums_of_many_blocks_agree(void **state)
+TEST(sums_of_many_blocks_agree)
 {
     static const uint64_t tiles[] = {200, 256, 257, 2 * 256 + 3, 3 * 256, 3 * 256 + 5, 3 * 256 + 100, 3 * 256 + 129};
     const uint32_t count = sizeof(tiles) / sizeof(tiles[0]);
     struct cf_buffer acc = cf_create_random(tiles[count - 1] * ST_TILE_ELEMS, STRATA_F32, 7, 1, 0);
 
-    (void)state;
     for (uint32_t i = 0; i < count; i++)
         check_sums(&acc, tiles[i] * ST_TILE_BLOCKS - i % ST_TILE_BLOCKS);
     cf_destroy(&acc);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(argc, argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_agrees),
-        cmocka_unit_test(random_elements_agree),
-        cmocka_unit_test(finished_gradients_agree),
-        cmocka_unit_test(sums_of_many_blocks_agree),
-    };
     int count = 0, failed;
 
     if (argc > 2 && strcmp(argv[1], "--elems") == 0)
@@ -252,7 +241,7 @@ int main(int argc, char **argv)
         return NO_GPU;
     if (cudaMalloc((void **)&device, DEVICE_BYTES) != cudaSuccess)
         return 1;
-    failed = cmocka_run_group_tests_name("CUDA updates", tests, uf_create, uf_destroy);
+    failed = test_run(uf_create, uf_destroy);
     cudaFree(device);
     return failed;
 }
