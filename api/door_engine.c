@@ -119,11 +119,17 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
 
 static strata_status check_plan(const struct strata_plan *plan)
 {
+    const struct st_comm *comm = st_handle_comm(plan->model);
+
     if (!st_handle_fits(plan))
         return st_error(STRATA_E_INVAL, "an engine cannot be created from a plan that does not fit");
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
-                        "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
+                        "the model was opened only for planning: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
+    if (comm != NULL && st_comm_is_parents(comm))
+        return st_error(STRATA_E_INVAL,
+                        "process %ld is rank %u, and process %ld, its child, is none: create the engine in the rank's process",
+                        (long)comm->pid, comm->world.rank, (long)getpid());
     return STRATA_OK;
 }
 
@@ -477,6 +483,19 @@ static strata_status check_forward(const struct strata_engine *engine, const int
     return STRATA_OK;
 }
 
+strata_status st_handle_forward(struct strata_engine *e, const int32_t *tokens, uint32_t count, uint32_t position, float *logits)
+{
+    strata_status st = check_forward(e, tokens, count, position, logits);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_forward(e->run.engine, tokens, count, position, logits);
+    e->forwards++;
+    if (st == STRATA_OK)
+        e->cached = position + count; /* what came from there on is forgotten */
+    return st;
+}
+
 strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count, uint32_t position,
                                     float *logits)
 {
@@ -484,13 +503,7 @@ strata_status strata_engine_forward(struct strata_engine *engine, const int32_t 
 
     if (st != STRATA_OK)
         return st;
-    st = check_forward(engine, tokens, count, position, logits);
-    if (st == STRATA_OK) {
-        st = st_engine_forward(engine->run.engine, tokens, count, position, logits);
-        engine->forwards++;
-    }
-    if (st == STRATA_OK)
-        engine->cached = position + count; /* what came from there on is forgotten */
+    st = st_handle_forward(engine, tokens, count, position, logits);
     st_handle_leave(engine);
     return st;
 }

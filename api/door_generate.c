@@ -199,7 +199,7 @@ static strata_status ask(struct strata_generation *g)
     return st == STRATA_OK && g->stopped != 0 ? st_error(STRATA_E_CANCELLED, "the generation was asked to stop") : st;
 }
 
-/* The model sees the tokens that are new to it. */
+/* The model sees the tokens that are new to it, within a call on the engine. */
 static strata_status forward(struct strata_generation *g)
 {
     const uint32_t most = g->engine->plan->model->size.seq;
@@ -210,7 +210,7 @@ static strata_status forward(struct strata_generation *g)
     while ((st = ask(g)) == STRATA_OK && g->seen < g->count) {
         const uint32_t left = g->count - g->seen, rows = left < most ? left : most;
 
-        if ((st = strata_engine_forward(g->engine, g->tokens + g->seen, rows, g->seen, g->logits)) != STRATA_OK)
+        if ((st = st_handle_forward(g->engine, g->tokens + g->seen, rows, g->seen, g->logits)) != STRATA_OK)
             break;
         g->seen += rows;
         g->forwards = g->engine->forwards;
@@ -250,8 +250,7 @@ strata_status strata_generation_begin(struct strata_generation *generation, cons
         return st_error_missing(__func__, g == NULL ? "generation" : "ids");
     if ((st = check_prompt(g, ids, count)) != STRATA_OK ||
         (st = st_handle_enter(g->engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
-        return st; /* before the text is replaced */
-    st_handle_leave(g->engine);
+        return st; /* the text before stays */
     g->cached = g->seen = count_cached(g, ids, count);
     memmove(g->tokens, ids, count * sizeof(*ids));
     g->count = g->prompt = count;
@@ -259,7 +258,9 @@ strata_status strata_generation_begin(struct strata_generation *generation, cons
     st_sampler_forget(g->sampler);
     for (uint32_t i = 0; i < count; i++)
         st_sampler_see(g->sampler, ids[i]);
-    return forward(g);
+    st = forward(g);
+    st_handle_leave(g->engine);
+    return st;
 }
 
 /* Rank 0's choice, for all: another processor's kernels may round otherwise. */
@@ -301,7 +302,12 @@ strata_status strata_generation_next(struct strata_generation *generation, int32
         *token = -1;
         return STRATA_OK;
     }
-    if ((st = forward(g)) != STRATA_OK || (st = choose(g, &next)) != STRATA_OK)
+    if ((st = st_handle_enter(g->engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
+        return st;
+    if ((st = forward(g)) == STRATA_OK)
+        st = choose(g, &next);
+    st_handle_leave(g->engine);
+    if (st != STRATA_OK)
         return st;
     g->ended = is_end(&g->how, next);
     st_sampler_see(g->sampler, next);

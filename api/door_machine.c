@@ -11,19 +11,23 @@
 
 #define NODE_GPUS_MOST 8u /* that a machine of any card has */
 
+/* "cuda" or "cuda:N", whether this build knows it or not. */
+static bool is_gpu(const char *device)
+{
+    return strncmp(device, "cuda", 4) == 0 && (device[4] == '\0' || (device[4] == ':' && st_device_is_index(device + 5)));
+}
+
 strata_status strata_device_check(const char *device)
 {
     if (device == NULL)
         return st_error_missing(__func__, "device");
     if (strcmp(device, "cpu") == 0)
         return STRATA_OK;
-    if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
-        return st_error_remedy(st_error(STRATA_E_NOSYS, "machine.device %s: this build has no GPU support", device),
-                               "machine.device", "use machine.device cpu");
-    if (strncmp(device, "cuda", 4) == 0)
-        return st_device_find(device) != NULL ? STRATA_OK
-                                              : st_error_remedy(st_error(STRATA_E_INVAL, "machine.device %s", device),
-                                                                "machine.device", "use cuda or cuda:N, N from 0");
+    if (is_gpu(device))
+        return st_device_find(device) != NULL
+                   ? STRATA_OK
+                   : st_error_remedy(st_error(STRATA_E_NOSYS, "machine.device %s: this build has no GPU support", device),
+                                     "machine.device", "use machine.device cpu");
     return st_error_remedy(st_error(STRATA_E_INVAL, "machine.device: unknown device \"%s\"", device), "machine.device",
                            "use cpu, cuda or cuda:N");
 }
@@ -31,12 +35,7 @@ strata_status strata_device_check(const char *device)
 /* A plan for a machine that has a GPU needs none here, nor a build that knows them. */
 static bool is_gpu_elsewhere(const struct strata_machine_opts *o)
 {
-    const char *device = o->device;
-
-    return (o->file != NULL || o->gpu != NULL) && device != NULL && strncmp(device, "cuda", 4) == 0 &&
-           st_device_find("cuda") == NULL &&
-           (device[4] == '\0' ||
-            (device[4] == ':' && device[5] != '\0' && strspn(device + 5, "0123456789") == strlen(device + 5)));
+    return (o->file != NULL || o->gpu != NULL) && o->device != NULL && is_gpu(o->device) && st_device_find("cuda") == NULL;
 }
 
 static strata_status check_drives(const struct strata_machine_opts *o)
@@ -47,7 +46,6 @@ static strata_status check_drives(const struct strata_machine_opts *o)
     return STRATA_OK;
 }
 
-/* A plan may be for the paced device, which benches use. */
 static strata_status check_opts(const struct strata_machine_opts *o)
 {
     strata_status st;
@@ -65,9 +63,7 @@ static strata_status check_opts(const struct strata_machine_opts *o)
                         o->ram != NULL ? "machine.ram" : "machine.drives");
     if ((st = check_drives(o)) != STRATA_OK)
         return st;
-    if (o->device == NULL || is_gpu_elsewhere(o) || strcmp(o->device, "paced") == 0)
-        return STRATA_OK;
-    return strata_device_check(o->device);
+    return o->device == NULL || is_gpu_elsewhere(o) ? STRATA_OK : strata_device_check(o->device);
 }
 
 /* Ranks that are planned for without being there, equally many on each node. */
@@ -100,7 +96,7 @@ static strata_status read_machine(struct strata_machine *m, const struct strata_
     strata_status st;
 
     if (o->gpu == NULL)
-        return m->name != NULL ? st_machine_read(&m->given, m->name) : STRATA_OK;
+        return st_handle_is_here(m) ? STRATA_OK : st_machine_read(&m->given, m->name);
     m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
     if (m->hardware == NULL)
         return st_nomem(sizeof(*m->hardware));

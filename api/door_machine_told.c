@@ -1,6 +1,7 @@
 /* api/door_machine_told.c - strata/machine.h: measures this machine, and tells what a machine is. */
 #include "advise/machine_facts.h"
 #include "api/handles.h"
+#include "api/plan_machine.h"
 #include "core/base/error.h"
 #include "core/base/wrap.h"
 #include "offload/config/config_options.h"
@@ -8,11 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_here(const struct strata_machine *m)
-{
-    return m->name == NULL;
-}
 
 /* --- measuring --- */
 
@@ -49,8 +45,10 @@ strata_status strata_machine_measure(struct strata_machine *machine, struct stra
 
     if (machine == NULL || model == NULL)
         return st_error_missing(__func__, machine == NULL ? "machine" : "model");
-    if (!is_here(machine))
+    if (!st_handle_is_here(machine))
         return st_error(STRATA_E_INVAL, "%s: %s is not this machine", __func__, machine->name);
+    if ((st = st_handle_watch(model, ST_HANDLE_MEASURING, 0, 0)) != STRATA_OK)
+        return st;
     st_floats_plain(&floats);
     st = measure(machine, model);
     st_floats_restore(&floats);
@@ -76,9 +74,9 @@ strata_status strata_machine_measure_links(struct strata_machine *machine, struc
 static struct st_machine known(const struct strata_machine *m)
 {
     const struct st_links *l = &m->links;
-    struct st_machine known = is_here(m) ? m->measured : m->given;
+    struct st_machine known = st_handle_is_here(m) ? m->measured : m->given;
 
-    if (!is_here(m) || l->ranks == 0)
+    if (!st_handle_is_here(m) || l->ranks == 0)
         return known;
     known.rates.link_node = l->link_node;
     known.rates.link_nodes = l->link_nodes;
@@ -112,7 +110,7 @@ strata_status strata_machine_print(const struct strata_machine *machine, const s
     wrapped = st_wrap_open(file);
     if (machine->hardware != NULL)
         st_hardware_print(machine->hardware, wrapped);
-    else if (is_here(machine))
+    else if (st_handle_is_here(machine))
         st_machine_facts_print(&facts, wrapped);
     else
         st_machine_rates_print(&m.rates, wrapped);
@@ -128,7 +126,7 @@ static void write_json(const struct strata_machine *m, const struct strata_confi
 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
-    if (is_here(m)) {
+    if (st_handle_is_here(m)) {
         st_machine_facts_put(&facts, &w);
     } else {
         st_json_object_open(&w, "machine");
@@ -162,17 +160,17 @@ strata_status strata_machine_write(const struct strata_machine *machine, const c
 
     if (machine == NULL || path == NULL)
         return st_error_missing(__func__, machine == NULL ? "machine" : "path");
-    if (is_here(machine) && !machine->is_measured)
+    if (st_handle_is_here(machine) && !machine->is_measured)
         return st_error(STRATA_E_INVAL, "%s: this machine is not measured: strata_machine_measure() comes first", __func__);
     m = known(machine);
     st = st_new_file_create(&file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
     return st == STRATA_OK ? st_machine_write(&m, &file) : st;
 }
 
-void strata_machine_print_names(bool json, FILE *file)
+strata_status strata_machine_print_names(bool json, FILE *file)
 {
-    if (json)
-        st_hardware_list_json(file);
-    else
-        st_hardware_list(file);
+    if (file == NULL)
+        return st_error_missing(__func__, "file");
+    (json ? st_hardware_list_json : st_hardware_list)(file);
+    return STRATA_OK;
 }

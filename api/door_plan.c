@@ -84,7 +84,7 @@ void st_plan_note_memory(const struct strata_plan *p)
                    limit = st_topology_memory_limit(p->on->topology);
     char wanted[24], have[24];
 
-    if (p->on->name == NULL && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
+    if (st_handle_is_here(p->on) && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
         st_log(ST_LOG_WARN,
                "the plan takes %s of memory%s, and this machine has %s: a run here is refused (a machine that is not here: "
                "machine.file, machine.gpu)",
@@ -139,8 +139,6 @@ static strata_status check_machine(const struct strata_plan *p)
             return st_error(STRATA_E_INVAL, "the machine is one to plan for: a model with another use needs one that is here");
         if (on->gpu_elsewhere)
             return strata_device_check("cuda");
-        if (strcmp(on->device, "paced") == 0)
-            return strata_device_check(on->device);
     }
     return st_handle_check_ranks(&p->model->config, p->facts.world.ranks, "machine");
 }
@@ -284,7 +282,7 @@ static strata_status measure_and_judge(struct strata_plan *plan)
     struct st_comm *comm = st_handle_comm(plan->model);
     strata_status st = STRATA_OK;
 
-    if (plan->on->name == NULL)
+    if (st_handle_is_here(plan->on))
         st = st_handle_measure(plan);
     st = st_ranks_end_alike(comm, st, ST_HANDLE_MEASURING); /* else ranks that go on would wait for one that does not */
     forget_texts(plan);

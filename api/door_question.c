@@ -124,7 +124,7 @@ static strata_status describe_model(struct st_answer *out, struct asked *a, stru
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
 static strata_status find_machine(struct st_answer *out, struct asked *a)
 {
-    const bool here = a->on->name == NULL;
+    const bool here = st_handle_is_here(a->on);
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : a->o->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
     struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
     struct st_question *q = &a->question;

@@ -210,6 +210,8 @@ enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
  *          the status that ended the engine */
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
+/** strata_engine_forward() within such a call. */
+strata_status st_handle_forward(struct strata_engine *e, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 bool st_handle_is_directory(const char *path);
 /** Of a model that is trained: take its tokenizer, and the template `wanted`, NULL: the tokenizer's own, for what is written
  *  beside the weights.  E_INPUT, E_CONFIG: there is no such template, or it is wrong; errors of a tokenizer. */
@@ -235,6 +237,11 @@ void st_handle_close_weights(struct strata_model *m);
 struct st_weight_source st_handle_weights(struct strata_model *m);
 /** Report the model's progress to its callback; E_CANCELLED: the callback asked to stop. */
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
+/** Whether the machine is this one, and not that of a file or of names. */
+static inline bool st_handle_is_here(const struct strata_machine *on)
+{
+    return on->name == NULL;
+}
 /** True if nothing is run: the plan may be for another machine. */
 static inline bool st_handle_only_plans(const struct strata_model *m)
 {

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -95,23 +96,39 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     return STRATA_OK;
 }
 
-/* Budgets of more than the named parts have would make plans that fit nothing one can buy. */
-static strata_status check_budgets(const struct st_config *config, const struct strata_machine *on)
+static strata_status too_large(const char *key, uint64_t asked, const char *whose, uint64_t has, const char *remedy)
 {
-    const uint64_t *has = on->given.capacity.bytes, device = config->device_memory, host = config->host_memory;
-    char asked[24], have[24], ram[80];
+    char asked_text[24], has_text[24];
 
-    if (device != ST_AUTO_BYTES && device > has[STRATA_TIER_DEVICE])
-        return st_error_remedy(st_error(STRATA_E_CONFIG, "strata.device_memory %s: card %s leaves %s for a run",
-                                        st_size_text(asked, device), st_hardware_gpu_name(on->hardware->gpu),
-                                        st_size_text(have, has[STRATA_TIER_DEVICE])),
-                               "strata.device_memory", "name another one (machine.gpu), or give less");
-    if (host == ST_AUTO_BYTES || host <= has[STRATA_TIER_HOST])
+    return st_error_remedy(st_error(STRATA_E_CONFIG, "%s %s: %s %s for a run", key, st_size_text(asked_text, asked), whose,
+                                    st_size_text(has_text, has)),
+                           key, "%s", remedy);
+}
+
+/* Budgets of more than a machine has that is not here would make plans that fit nothing one can buy. */
+static strata_status check_budgets(const struct strata_model *m, const struct strata_machine *on)
+{
+    const uint64_t *has = on->given.capacity.bytes, device = m->config.device_memory, host = m->config.host_memory;
+    const bool named = on->hardware != NULL;
+    char ram[80], whose[ST_CONFIG_PATH_MAX];
+
+    if (!named && (!st_handle_only_plans(m) || st_handle_is_here(on) || on->given.capacity.device_is_host))
         return STRATA_OK;
-    st_hardware_ram_text(ram, sizeof(ram), on->hardware);
-    return st_error_remedy(st_error(STRATA_E_CONFIG, "strata.host_memory %s: %s leave %s for a run", st_size_text(asked, host),
-                                    ram, st_size_text(have, has[STRATA_TIER_HOST])),
-                           "strata.host_memory", "name more (machine.ram), or give less");
+    snprintf(whose, sizeof(whose), "machine file %s has", on->name);
+    if (device != ST_AUTO_BYTES && has[STRATA_TIER_DEVICE] != 0 && device > has[STRATA_TIER_DEVICE]) {
+        if (named)
+            snprintf(whose, sizeof(whose), "card %s leaves", st_hardware_gpu_name(on->hardware->gpu));
+        return too_large("strata.device_memory", device, whose, has[STRATA_TIER_DEVICE],
+                         named ? "name another one (machine.gpu), or give less" : "give less, or change its device_bytes");
+    }
+    if (host == ST_AUTO_BYTES || has[STRATA_TIER_HOST] == 0 || host <= has[STRATA_TIER_HOST])
+        return STRATA_OK;
+    if (named) {
+        st_hardware_ram_text(ram, sizeof(ram), on->hardware);
+        snprintf(whose, sizeof(whose), "%s leave", ram);
+    }
+    return too_large("strata.host_memory", host, whose, has[STRATA_TIER_HOST],
+                     named ? "name more (machine.ram), or give less" : "give less, or change its host_bytes");
 }
 
 /* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
@@ -120,7 +137,7 @@ static strata_status check_device_bytes(const struct strata_model *m, const stru
     const bool card =
         strcmp(on->device, "cpu") == 0 && !on->given.capacity.device_is_host && m->config.device_memory == ST_AUTO_BYTES;
 
-    if (on->name == NULL || !st_handle_only_plans(m) || on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
+    if (st_handle_is_here(on) || !st_handle_only_plans(m) || on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
         !(card || on->gpu_elsewhere))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", on->name,
@@ -142,10 +159,10 @@ static strata_status look_at_machine(struct strata_plan *p)
     /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->on->device;
     st = st_machine_here(&p->facts.machine, &here);
-    if (st == STRATA_E_INPUT && foreign && p->on->name != NULL && here.nvme.dir_count > 0)
+    if (st == STRATA_E_INPUT && foreign && !st_handle_is_here(p->on) && here.nvme.dir_count > 0)
         return st_error(st, "%s; of drives that are not here nvme_bytes in %s says how much they hold", strata_last_error(),
                         p->on->name);
-    if (st != STRATA_OK || p->on->name == NULL)
+    if (st != STRATA_OK || st_handle_is_here(p->on))
         return st;
     if (foreign)
         take_capacities(p);
@@ -168,7 +185,7 @@ static void share_node(struct strata_plan *p)
         p->facts.node.rates.node_ranks = of_machine; /* it has room for more than these */
     if (world.ranks > 1 && planned)
         st_case_share(&p->facts.machine, &p->facts, world.local_ranks);
-    else if (world.ranks > 1 && p->on->name != NULL)
+    else if (world.ranks > 1 && !st_handle_is_here(p->on))
         st_rates_share(&p->facts.machine.rates, p->facts.machine.capacity.device_is_host, world.local_ranks);
     p->facts.machine.capacity.workers = p->facts.workload.workers;
     if (st_case_spans_nodes(&p->facts))
@@ -177,8 +194,10 @@ static void share_node(struct strata_plan *p)
 
 strata_status st_handle_find_machine(struct strata_plan *p)
 {
-    strata_status st = p->on->hardware != NULL ? check_budgets(&p->model->config, p->on) : check_device_bytes(p->model, p->on);
+    strata_status st = check_budgets(p->model, p->on);
 
+    if (st == STRATA_OK && p->on->hardware == NULL)
+        st = check_device_bytes(p->model, p->on);
     if (st == STRATA_OK)
         st = look_at_machine(p);
     if (st == STRATA_OK)
@@ -256,7 +275,7 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
                           .topology = on->topology,
                           .file = &on->given,
                           .hardware = on->hardware,
-                          .given = on->name != NULL};
+                          .given = !st_handle_is_here(on)};
     c->workload = st_model_workload_on(m->model, c->tensors, workers_of(m, on));
     st_config_policy(asked, &m->config);
     c->saves_on = asked->sets > 0 ? find_saves(m, on) : ST_SAVES_ELSEWHERE;

@@ -283,7 +283,7 @@ void cli_run_machine_opts(struct cli_run *r, struct strata_machine_opts *opts)
     const struct cli_args *args = r->args;
 
     *opts = (struct strata_machine_opts)STRATA_MACHINE_OPTS_INIT;
-    opts->device = args->device;
+    opts->device = rehearses(args) ? "cpu" : args->device; /* whose plan a paced device runs */
     opts->file = args->machine;
     opts->gpu = args->gpu;
     opts->ram = args->ram;

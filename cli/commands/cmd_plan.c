@@ -47,8 +47,8 @@ int cmd_plan(const struct cli_args *args)
     int code = 0;
 
     if (cli_args_list_hardware(args)) {
-        strata_machine_print_names(args->json, stdout);
-        return 0;
+        st = strata_machine_print_names(args->json, stdout);
+        return st == STRATA_OK ? 0 : cli_fail(st);
     }
     if (cli_plan_asks(args))
         return cli_plan_question(args);

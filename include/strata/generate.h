@@ -76,7 +76,8 @@ struct strata_generation_opts {
     size_t opts_size;    /**< sizeof(struct strata_generation_opts) */
     uint32_t max_tokens; /**< new ones at most; 0: as many as the cache has room for */
     /** Asked before each forward pass: other than 0 ends the call with STRATA_E_CANCELLED, and the engine stays usable.  Of
-     * several ranks each is asked, and the answer of the first with another than 0 counts for all.  NULL: nothing ends it. */
+     * several ranks each is asked, and the answer of the first with another than 0 counts for all.  The engine is busy meanwhile.
+     * NULL: nothing ends it. */
     int (*stop)(void *ctx);
     void *stop_ctx; /**< passed to it; must outlive the generation */
 };
@@ -106,6 +107,7 @@ STRATA_API strata_status strata_generation_open(struct strata_generation **gener
  *
  * @return STRATA_E_INVAL  an argument is NULL, or count is out of its range
  *         STRATA_E_INPUT  a token outside the vocabulary: nothing has run
+ *         STRATA_E_BUSY  another call on the engine is in progress: the text before stays
  *         STRATA_E_CANCELLED  opts.stop, or strata_engine_cancel()
  *         otherwise as strata_engine_forward()
  */

@@ -88,6 +88,7 @@ STRATA_API strata_status strata_machine_get_info(const struct strata_machine *ma
  * file have them; a plan measures with its own model (strata_plan_measure()), or takes such a file.
  *
  * @return STRATA_E_INVAL  an argument is NULL; the machine is not this one; threads or kernels are not available
+ *         STRATA_E_CANCELLED  the model's progress function, which is asked once at the beginning
  *         STRATA_E_INPUT  a directory is missing, or is none
  *         STRATA_E_NOSYS  the device cannot be opened
  *         STRATA_E_NOMEM, STRATA_E_IO
@@ -125,8 +126,10 @@ STRATA_API strata_status strata_machine_print(const struct strata_machine *machi
 STRATA_API strata_status strata_machine_json(struct strata_machine *machine, const struct strata_config *config,
                                              const char **json);
 
-/** Print what strata_machine_opts.gpu, ram and drives can name: a table, or a line of JSON. */
-STRATA_API void strata_machine_print_names(bool json, FILE *file);
+/** Print what strata_machine_opts.gpu, ram and drives can name: a table, or a line of JSON.
+ *
+ *  @return STRATA_E_INVAL  file is NULL */
+STRATA_API strata_status strata_machine_print_names(bool json, FILE *file);
 
 /** Write a machine file: strata_machine_opts.file of other machines.
  *

@@ -13,12 +13,11 @@ static const struct st_device_ops *const devices[] = {
 #endif
 };
 
-/* What follows the colon must be a number, and the device must be of a kind of which there may be several. */
-static bool is_index(const struct st_device_ops *ops, const char *text)
+bool st_device_is_index(const char *text)
 {
     const size_t digits = strspn(text, "0123456789");
 
-    return ops->memory != NULL && digits > 0 && digits <= INDEX_DIGITS_MAX && text[digits] == '\0';
+    return digits > 0 && digits <= INDEX_DIGITS_MAX && text[digits] == '\0';
 }
 
 const struct st_device_ops *st_device_find(const char *name)
@@ -28,7 +27,8 @@ const struct st_device_ops *st_device_find(const char *name)
 
         if (strncmp(devices[i]->name, name, length) != 0)
             continue;
-        if (name[length] == '\0' || (name[length] == ':' && is_index(devices[i], name + length + 1)))
+        if (name[length] == '\0' || /* or it is one of several of its kind */
+            (name[length] == ':' && devices[i]->memory != NULL && st_device_is_index(name + length + 1)))
             return devices[i];
     }
     return NULL;

@@ -131,6 +131,8 @@ struct st_device {
 extern const struct st_device_ops st_device_cpu_ops, st_device_paced_ops, st_device_cuda_ops;
 /** "cpu", "paced", "cuda" or "cuda:N" (only in builds with CUDA); NULL if unknown. */
 const struct st_device_ops *st_device_find(const char *name);
+/** Whether this is N of "cuda:N": a number of three digits at most. */
+bool st_device_is_index(const char *text);
 /** N of "cuda:N"; else 0. */
 uint32_t st_device_index(const char *name);
 

@@ -82,6 +82,8 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_machine_print(NULL, NULL, stdout), "machine is NULL");
     assert_refused(strata_machine_json(NULL, NULL, &text), "machine is NULL");
     assert_refused(strata_machine_write(NULL, path, false), "machine is NULL");
+    assert_refused(strata_machine_print_names(false, NULL), "file is NULL");
+    assert_refused(strata_machine_print_names(true, NULL), "file is NULL");
     assert_refused(strata_plan_json(NULL, NULL, &text), "plan is NULL");
     assert_refused(strata_engine_create(&engine, NULL, NULL), "plan is NULL");
     assert_refused(strata_engine_load(NULL), "engine is NULL");
@@ -226,6 +228,84 @@ TEST_SETUP(what_is_named_wrongly_is_input, scratch_create, scratch_remove)
     assert_null(other);
     assert_null(plan);
     run_close(&swaps);
+}
+
+/* A device is one that models can run on, also of a machine that is not here. */
+TEST(a_machine_has_a_device_that_can_be)
+{
+    static const char *const wrong[] = {"paced", "cuda:9999999999", "cuda:", "cuda:1x", "cudaa"};
+    struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machine = NULL;
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        for (int named = 0; named < 2; named++) {
+            opts.gpu = named ? "4090" : NULL;
+            opts.device = wrong[i];
+            assert_refused(strata_machine_open(&machine, &opts), "machine.device: unknown device");
+        }
+    opts.device = "cuda:7";
+    assert_ok(strata_machine_open(&machine, &opts));
+    strata_machine_close(machine);
+}
+
+/* What a card's name refuses, the machine file of it does. */
+TEST_SETUP(a_file_of_a_card_has_its_memory, scratch_create, scratch_remove)
+{
+    static const char *const budgets[] = {"strata.device_memory=\"100G\"", "strata.host_memory=\"100T\""};
+    struct strata_machine_opts opts = STRATA_MACHINE_OPTS_INIT;
+    struct strata_machine *machines[2] = {NULL};
+    const char *path = scratch_path("card.json");
+
+    opts.gpu = "4090";
+    assert_ok(strata_machine_open(&machines[0], &opts));
+    assert_ok(strata_machine_write(machines[0], path, false));
+    opts = (struct strata_machine_opts)STRATA_MACHINE_OPTS_INIT;
+    opts.file = path;
+    assert_ok(strata_machine_open(&machines[1], &opts));
+    for (size_t b = 0; b < 2; b++)
+        for (size_t k = 0; k < 2; k++) {
+            struct strata_config_opts asked = STRATA_CONFIG_OPTS_INIT;
+            struct strata_model_opts shape = STRATA_MODEL_OPTS_INIT;
+            struct strata_config *config;
+            struct strata_model *model;
+            struct strata_plan *plan = NULL;
+
+            asked.overrides = &budgets[b];
+            asked.override_count = 1;
+            shape.model = "nano";
+            shape.use = STRATA_USE_PLAN;
+            assert_ok(strata_config_open(&config, &asked));
+            assert_ok(strata_model_open(&model, config, &shape));
+            assert_status(strata_plan_make(&plan, model, machines[k]), STRATA_E_CONFIG, budgets[b]);
+            assert_memory_equal(strata_last_error(), budgets[b], strcspn(budgets[b], "="));
+            assert_non_null(strstr(strata_last_error(), "give less"));
+            strata_model_close(model);
+            strata_config_close(config);
+        }
+    strata_machine_close(machines[0]);
+    strata_machine_close(machines[1]);
+}
+
+static bool ends_measuring(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    (void)done;
+    (void)total;
+    *(bool *)ctx = strstr(what, "measuring") != NULL;
+    return false;
+}
+
+TEST(progress_ends_a_measurement)
+{
+    struct strata_machine *here = NULL;
+    bool asked = false;
+    struct run r = {.progress = ends_measuring, .progress_ctx = &asked};
+
+    assert_ok(run_open(&r, NULL));
+    assert_ok(strata_machine_open(&here, NULL));
+    assert_status(strata_machine_measure(here, r.model), STRATA_E_CANCELLED, "measuring");
+    assert_true(asked);
+    strata_machine_close(here);
+    run_close(&r);
 }
 
 /* A machine by names can be written and opened again, but not measured; this one is written once it is measured. */

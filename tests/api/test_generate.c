@@ -243,6 +243,47 @@ TEST(a_text_ends_for_a_reason)
     run_close(&r);
 }
 
+/* Two texts on one engine: while one is computed, the other cannot begin, and stays as it was. */
+struct two_texts {
+    struct strata_generation *second;
+    int calls;
+};
+
+static int begins_another(void *ctx)
+{
+    static const int32_t others[] = {9, 8, 7};
+    struct two_texts *t = ctx;
+    int32_t token = -2;
+
+    if (t->calls++ > 0)
+        return 0;
+    assert_status(strata_generation_begin(t->second, others, 3), STRATA_E_BUSY, "another begins");
+    assert_status(strata_generation_next(t->second, &token), STRATA_E_BUSY, "another goes on");
+    assert_int_equal(token, -2);
+    return 0;
+}
+
+TEST(a_busy_engine_leaves_the_text_as_it_was)
+{
+    struct two_texts t = {0};
+    struct strata_generation_opts opts = STRATA_GENERATION_OPTS_INIT;
+    struct strata_generation *first = NULL;
+    struct strata_sampling s;
+    struct run r = started(&s, NULL);
+
+    opts.stop = begins_another;
+    opts.stop_ctx = &t;
+    assert_ok(strata_generation_open(&t.second, r.engine, &s, NULL));
+    assert_ok(strata_generation_begin(t.second, prompt, 6));
+    assert_ok(strata_generation_open(&first, r.engine, &s, &opts));
+    assert_ok(strata_generation_begin(first, prompt, 4));
+    assert_true(t.calls > 0 && info_of(t.second).prompt_tokens == 6 && info_of(t.second).new_tokens == 0);
+    assert_memory_equal(info_of(t.second).tokens, prompt, sizeof(prompt));
+    strata_generation_close(first);
+    strata_generation_close(t.second);
+    run_close(&r);
+}
+
 TEST(missing_memory_is_said)
 {
     static const char *const sites[] = {"api.generation", "generation.alloc"};

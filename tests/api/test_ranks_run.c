@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define RANKS       2u
 #define DEADLINE_NS UINT64_C(20000000000)
@@ -150,6 +152,43 @@ TEST(measuring_ends_on_all)
                                 {.ends = "measuring the rates of this machine"}};
 
     run_both(ranks, measure_and_run);
+}
+
+static void *only_opens(void *ctx)
+{
+    struct rank *r = ctx;
+
+    r->opened = open_rank(r);
+    return NULL;
+}
+
+/* The connections of the ranks are their processes'. */
+TEST(a_child_of_a_rank_creates_no_engine)
+{
+    struct rank ranks[RANKS] = {{.let = -1}, {.let = -1}};
+    struct st_comm *comms[RANKS];
+    int status = 0;
+    pid_t pid;
+
+    assert_ok(st_comm_threads_open(comms, RANKS, DEADLINE_NS));
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ranks[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, only_opens, &ranks[i]), 0);
+    }
+    for (uint32_t i = 0; i < RANKS; i++)
+        pthread_join(ranks[i].thread, NULL);
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(60);
+        _exit(strata_engine_create(&ranks[0].engine, ranks[0].plan, NULL) != STRATA_E_INVAL ||
+              strstr(strata_last_error(), "its child") == NULL);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (uint32_t i = 0; i < RANKS; i++)
+        close_rank(&ranks[i]);
 }
 
 TEST_MAIN(argc, argv)
