@@ -48,7 +48,7 @@ static strata_status check_base(const char *dir)
     if (st_hub_is_id(dir) && !st_handle_is_directory(dir))
         return st_handle_no_such_model(dir);
     if (!st_handle_is_directory(dir))
-        return st_error(STRATA_E_INPUT, "%s: is no Hugging Face directory: give the one that the adapter was trained on", dir);
+        return st_error(STRATA_E_INPUT, "%s is not a Hugging Face directory: give the one that the adapter was trained on", dir);
     if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
         (st = st_json_parse_file(&root, path, 1u << 20)) != STRATA_OK)
         return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
@@ -56,9 +56,7 @@ static strata_status check_base(const char *dir)
     if (quantised != NULL && st_json_type(quantised) != ST_JSON_NULL)
         st = st_error(
             STRATA_E_INPUT,
-            "%s: its weights are quantised (\"quantization_config\"), and nothing is merged into such: give the directory "
-            "that they were made of",
-            path);
+            "%s: quantised weights (\"quantization_config\") take no merge: give the directory that they were made from", path);
     st_json_free(root);
     return st;
 }
@@ -85,7 +83,7 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
         return st;
     if (st_hf_adapter_beside(m->adapter) > 0)
         return st_error(STRATA_E_INPUT,
-                        "%s: %u of its tensors are for what is not the text model: merge it in PEFT, which has all of %s",
+                        "%s: %u of its tensors are not for the text model: merge it with PEFT, which loads all of %s",
                         m->opts.adapter, st_hf_adapter_beside(m->adapter), m->opts.model);
     st_hf_adapter_note_base(m->adapter, m->opts.model);
     how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);

@@ -39,7 +39,7 @@ static void note_skipped(void *ctx, const char *path, const char *sentence)
 {
     (void)ctx;
     (void)path;
-    st_log(ST_LOG_WARN, "%s: an older checkpoint is taken", sentence);
+    st_log(ST_LOG_WARN, "%s: taking an older checkpoint", sentence);
 }
 
 strata_status strata_checkpoint_open(struct strata_checkpoint **checkpoint, const char *path)

@@ -37,7 +37,7 @@ static strata_status check_kind(const char *kind)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (kind == NULL || strcmp(kind, kinds[i]) == 0)
             return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": auto, mpi or tcp", kind);
+    return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": use auto, mpi or tcp", kind);
 }
 
 strata_status strata_comm_find(struct strata_comm_opts *opts, const char *const *variables)
@@ -86,8 +86,9 @@ static strata_status open_tcp(struct st_comm **out, const struct strata_comm_opt
     };
 
     if (o->address[0] == '\0')
-        return st_error_remedy(st_error(STRATA_E_INVAL, "the ranks are on several machines, and nobody says where rank 0 is"),
-                               "comm.address", "set MASTER_ADDR and MASTER_PORT, or say comm.address and comm.port");
+        return st_error_remedy(
+            st_error(STRATA_E_INVAL, "the ranks are on several machines, and the address of rank 0 is not set"), "comm.address",
+            "set MASTER_ADDR and MASTER_PORT, or say comm.address and comm.port");
     return st_comm_tcp_open(out, &opts);
 }
 
@@ -108,7 +109,7 @@ static strata_status open_mpi(struct st_comm **out, const struct strata_comm_opt
     return STRATA_E_CONFIG;
 }
 
-/* Each rank finds out by itself whether MPI opens: where it does on some of them alone, the two kinds wait for each other. */
+/* Each rank finds out by itself whether MPI opens: where it does only on some of them, the two kinds wait for each other. */
 static strata_status open_tcp_instead(struct st_comm **out, const struct strata_comm_opts *o)
 {
     char why[1024], sentence[1024];
@@ -119,8 +120,8 @@ static strata_status open_tcp_instead(struct st_comm **out, const struct strata_
     if ((st = open_tcp(out, o)) == STRATA_OK)
         return STRATA_OK;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    return st_error(st, "%s; this rank meets by tcp because MPI does not open here, and ranks where it opens wait elsewhere: %s",
-                    sentence, why);
+    return st_error(st, "%s; this rank uses tcp, and ranks where MPI opens wait there: MPI does not open here: %s", sentence,
+                    why);
 }
 
 static strata_status open_kind(struct st_comm **out, const struct strata_comm_opts *o)
@@ -136,7 +137,7 @@ static strata_status open_kind(struct st_comm **out, const struct strata_comm_op
     if (*out != NULL || st != STRATA_OK)
         return st;
     if (asked)
-        return st_error(STRATA_E_NOSYS, "MPI knows of this process alone, not of %u ranks: start them by mpirun", o->ranks);
+        return st_error(STRATA_E_NOSYS, "MPI sees only this process, not %u ranks: start them with mpirun", o->ranks);
     return open_tcp(out, o);
 }
 
@@ -147,7 +148,7 @@ struct place {
     uint64_t pid;
 };
 
-/* A name and the kernel's number of this start: containers of one machine have names of their own, and are told apart; machines
+/* A name and the kernel's number of this start: containers of one machine have different names, and are told apart; machines
  * may have one name, and each has started by itself. */
 static strata_status find_place(struct place *place)
 {
@@ -190,7 +191,7 @@ static strata_status watch_processes(struct strata_comm *c, const struct place *
     return st_comm_watch_open(&c->watch, c->comm, pids);
 }
 
-/* Which part of the machine's cores and memory is this rank's: ranks that a launcher has bound to cores of their own keep them.
+/* Which part of the machine's cores and memory is this rank's: ranks that a launcher has bound to cores keep them.
  */
 static strata_status find_share(struct strata_comm *c, bool local_known)
 {
@@ -229,14 +230,15 @@ static strata_status find_share(struct strata_comm *c, bool local_known)
 static strata_status check_opts(struct strata_comm_opts *o)
 {
     if (o->ranks == 0 || o->ranks > ST_COMM_RANKS_MAX || o->rank >= o->ranks)
-        return st_error(STRATA_E_INVAL, "rank %u of %u: a run has 1 to %u ranks, from 0 on", o->rank, o->ranks,
-                        ST_COMM_RANKS_MAX);
+        return st_error(STRATA_E_INVAL, "rank %u of %u is out of range: a run has 1 to %u ranks, numbered from 0", o->rank,
+                        o->ranks, ST_COMM_RANKS_MAX);
     if (o->local_ranks != 0 && o->local_rank >= o->local_ranks)
-        return st_error(STRATA_E_INVAL, "local rank %u of %u: from 0 on", o->local_rank, o->local_ranks);
+        return st_error(STRATA_E_INVAL, "local rank %u of %u is out of range: they are numbered from 0", o->local_rank,
+                        o->local_ranks);
     if (o->port > UINT16_MAX)
-        return st_error(STRATA_E_INVAL, "port %u: 1 to %u are possible", o->port, UINT16_MAX);
+        return st_error(STRATA_E_INVAL, "port %u is out of range: 1 to %u", o->port, UINT16_MAX);
     if (memchr(o->address, '\0', sizeof(o->address)) == NULL)
-        return st_error(STRATA_E_INVAL, "the address of rank 0 does not end within %zu bytes", sizeof(o->address));
+        return st_error(STRATA_E_INVAL, "the address of rank 0 is longer than %zu bytes", sizeof(o->address));
     o->port = o->port != 0 ? o->port : 29500;
     if (o->deadline_seconds == 0)
         o->deadline_seconds =
@@ -256,7 +258,7 @@ static strata_status meet(struct strata_comm *c, const struct strata_comm_opts *
         return st;
     c->comm->world = c->world;
     if (strcmp(c->comm->ops->name, "tcp") == 0 && st_launch_by_hand(o->source))
-        c->comm->doubt = "or ranks of two runs have met, each of which needs a MASTER_PORT of its own";
+        c->comm->doubt = "or ranks of two runs have met: give each run another MASTER_PORT";
     return STRATA_OK;
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run's rotary factors are those of its sequences, and transformers takes those of the longest text there is. */
+/* RoPE scaling is chosen by our sequence length; transformers chooses it by the longest text. */
 static void note_factors(const struct strata_data *d, const struct st_model_config *c)
 {
     const uint32_t longest = st_token_set_longest(d->set);
@@ -20,8 +20,8 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
     if (c->positions == ST_POSITION_ROTARY && c->rope_type == ST_ROPE_LONGROPE && d->seq > c->rope_original &&
         longest <= c->rope_original)
         st_log(ST_LOG_NOTICE,
-               "documents have at most %u tokens, and a sequence has %u, which is over the %u of %s's short rotary factors: the "
-               "long ones are used; with model.seq_len %u the short ones are, as in transformers",
+               "the long RoPE factors apply: documents have at most %u tokens, but sequences %u, over the %u of %s's short ones; "
+               "with model.seq_len %u the short ones apply, as in transformers",
                longest, d->seq, c->rope_original, c->name, c->rope_original);
 }
 
@@ -94,7 +94,7 @@ void st_handle_note_vocab(const struct strata_data *data, const struct strata_mo
     const uint32_t vocab = st_token_set_vocab(data->set, &name);
 
     if (vocab > rows)
-        st_log(ST_LOG_NOTICE, "%s: its tokenizer has %u tokens, and %s rows for %u: none of the others occurs", name, vocab,
+        st_log(ST_LOG_NOTICE, "%s: its tokenizer has %u tokens, and %s rows for %u: the others never occur", name, vocab,
                model->name, rows);
 }
 

@@ -65,8 +65,8 @@ static void log_omp_threads(const struct strata_plan *p)
         return;
     asked = strtoul(text, &end, 10);
     if (end != text && asked != workers)
-        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS is %lu, which is not obeyed: %u %s; strata.threads sets their number", asked,
-               workers, workers == 1 ? "worker" : "workers");
+        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS %lu is ignored: %u %s; strata.threads sets their number", asked, workers,
+               workers == 1 ? "worker" : "workers");
 }
 
 /* Ranks exchange what GPUs hold by NCCL, and all else as they have met. */
@@ -144,7 +144,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     if (st != STRATA_OK || (st = check_plan(plan)) != STRATA_OK)
         return st;
     if (atomic_flag_test_and_set(&plan->model->has_engine))
-        return st_error(STRATA_E_INVAL, "the model has an engine: destroy it, or open the model once more");
+        return st_error(STRATA_E_INVAL, "the model has an engine already: destroy it, or open the model again");
     e = st_fault_refuses("api.engine") ? NULL : calloc(1, sizeof(*e));
     if (e == NULL) {
         atomic_flag_clear(&plan->model->has_engine);
@@ -190,7 +190,7 @@ static void end_saves(struct strata_engine *e)
     if (st == STRATA_OK)
         st = st_checkpointer_wait(e->run.checkpointer);
     if (st != STRATA_OK)
-        st_log(ST_LOG_WARN, "the last checkpoint is not made: %s", strata_last_error());
+        st_log(ST_LOG_WARN, "the last checkpoint was not made: %s", strata_last_error());
 }
 
 void strata_engine_destroy(struct strata_engine *engine)
@@ -261,7 +261,7 @@ static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m
 
     if (saved && !st_model_config(m->model)->out_in && wanted != st_checkpoint_has_nf4(m->from.checkpoint))
         return st_error_remedy(st_error(STRATA_E_INVAL,
-                                        "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family",
+                                        "%s: its run stored matrices %s; in nf4 the matrices of GPT-2's family are transposed",
                                         m->from.saved, wanted ? "without nf4" : "in nf4"),
                                "strata.quantization", "say config.overrides strata.quantization=%s", wanted ? "none" : "nf4");
     return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
@@ -375,10 +375,8 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
         st = st_handle_room(result, sizeof(struct strata_step), "strata_step");
     if (st == STRATA_OK && !engine->lr_set && st_config_lacks_steps(&engine->plan->model->config))
-        st = st_error(STRATA_E_INVAL,
-                      "strata_engine_step: the schedule of the learning rate is as long as the run, and nobody has said how many "
-                      "steps that has: strata_config_opts.max_steps or strata_model_set_steps() says it, or "
-                      "strata_engine_set_lr() what the rate is");
+        st = st_error(STRATA_E_INVAL, "strata_engine_step: the schedule of the learning rate needs the number of steps: set "
+                                      "strata_config_opts.max_steps, or call strata_model_set_steps() or strata_engine_set_lr()");
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->run.engine);
@@ -417,7 +415,7 @@ static strata_status set_lr(struct strata_engine *engine, double lr)
     if (engine->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than training", name);
     if (!(lr >= 0 && lr <= LR_MOST))
-        return st_error(STRATA_E_INVAL, "%s: a learning rate of %g: 0 to %g are possible", name, lr, LR_MOST);
+        return st_error(STRATA_E_INVAL, "%s: a learning rate of %g is out of range: 0 to %g", name, lr, LR_MOST);
     engine->lr_set = true;
     engine->lr = lr;
     return STRATA_OK;
@@ -478,7 +476,7 @@ static strata_status check_forward(const struct strata_engine *engine, const int
         return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", name, count,
                         position, m->size.seq, m->size.context);
     if (position > engine->cached)
-        return st_error(STRATA_E_INVAL, "%s: a token at position %u, and the sequence has %u: those before it come first", name,
+        return st_error(STRATA_E_INVAL, "%s: a token at position %u, but the sequence has %u: give those before it first", name,
                         position, engine->cached);
     return STRATA_OK;
 }

@@ -123,7 +123,7 @@ struct strata_generation {
     uint32_t room;     /* tokens of the model's cache */
     float *logits;     /* [vocab] */
     int32_t *tokens;   /* [room] the prompt and what followed it, */
-    uint32_t count;    /* so many, */
+    uint32_t count;    /* their number, */
     uint32_t prompt;   /* of these the prompt; 0: no text has begun */
     uint32_t seen;     /* the first ones, which the cache has */
     uint32_t cached;   /* of the prompt, before it began */

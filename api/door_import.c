@@ -84,7 +84,7 @@ static strata_status take_state(struct import *i, const st_json *root)
     m->step = m->train.steps_applied + m->train.steps_skipped;
     m->data_position = m->train.sequences;
     if (st == STRATA_OK && m->train.steps_applied == 0)
-        st = state_fault(i, "steps", "is 0: the run has not begun, and model.model takes its weights");
+        st = state_fault(i, "steps", "is 0: the run has not begun: train from its weights (model.model)");
     snprintf(m->device, sizeof(m->device), "%s",
              source != NULL && st_json_type(source) == ST_JSON_STRING ? st_json_string(source) : "DeepSpeed");
     return st;

@@ -51,15 +51,14 @@ static strata_status check_opts(const struct strata_machine_opts *o)
     strata_status st;
 
     if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && o->comm != NULL))
-        return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
-                        ST_COMM_RANKS_MAX);
+        return st_error(STRATA_E_INVAL, "a plan is for %u ranks at most, and only without a comm", ST_COMM_RANKS_MAX);
     if (o->nodes != 0 && o->ranks == 0)
         return st_error_remedy(st_error(STRATA_E_INVAL, "%u nodes (machine.nodes) need ranks that are on them", o->nodes),
                                "machine.ranks", "say how many (machine.ranks)");
     if (o->gpu != NULL && o->file != NULL)
-        return st_error(STRATA_E_INVAL, "machine.gpu %s names a machine to plan for: machine.file names one, too", o->gpu);
+        return st_error(STRATA_E_INVAL, "machine.gpu %s and machine.file each name a machine: leave one out", o->gpu);
     if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
-        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which machine.gpu NAME says the card",
+        return st_error(STRATA_E_INVAL, "%s needs machine.gpu NAME: it is a part of that machine",
                         o->ram != NULL ? "machine.ram" : "machine.drives");
     if ((st = check_drives(o)) != STRATA_OK)
         return st;
@@ -77,16 +76,15 @@ static strata_status plan_ranks(struct strata_machine *m, const struct strata_ma
     w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->given.rates, o->ranks);
     if (m->hardware != NULL && o->nodes == 0 && m->given.rates.node_ranks == 0 && w->ranks > NODE_GPUS_MOST)
         st_log(ST_LOG_NOTICE,
-               "%u ranks are taken to be on one machine, since no node of %s is known: machine.nodes N says on how many they are",
-               w->ranks, st_hardware_gpu_name(m->hardware->gpu));
+               "%u ranks are taken to be on one machine, since no node of %s is known: machine.nodes N changes that", w->ranks,
+               st_hardware_gpu_name(m->hardware->gpu));
     if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
         return STRATA_OK;
     if (o->nodes == 0)
-        return st_error(
-            STRATA_E_INVAL,
-            "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): machine.nodes N says on how many they are",
-            w->ranks, w->local_ranks, m->name);
-    return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
+        return st_error(STRATA_E_INVAL,
+                        "%u ranks do not fill nodes of %u (ranks_per_node of %s): give their number (machine.nodes N)", w->ranks,
+                        w->local_ranks, m->name);
+    return st_error(STRATA_E_INVAL, "%u ranks cannot be divided equally over %u nodes", w->ranks, o->nodes);
 }
 
 /* What the file or the names of its parts say. */
@@ -105,7 +103,7 @@ static strata_status read_machine(struct strata_machine *m, const struct strata_
     return st;
 }
 
-/* Each rank of a machine has a GPU of its own, unless the name says which one. */
+/* Each rank of a machine has another GPU, unless the name says which one. */
 static strata_status take_device(struct strata_machine *m, const struct strata_machine_opts *o)
 {
     const struct st_world world = st_handle_world(m);

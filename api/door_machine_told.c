@@ -62,9 +62,8 @@ strata_status strata_machine_measure_links(struct strata_machine *machine, struc
     if (comm->comm == NULL)
         return st_error(STRATA_E_INVAL, "%s: one rank has no links", __func__);
     if (strncmp(machine->device, "cuda", 4) == 0)
-        return st_error(STRATA_E_NOSYS,
-                        "links between GPUs are not measured: measure without ranks, and write link_node, link_nodes, "
-                        "latency_node and latency_nodes into the machine file by hand");
+        return st_error(STRATA_E_NOSYS, "links between GPUs are not measured: measure without ranks, and add link_node, "
+                                        "link_nodes, latency_node and latency_nodes to the machine file");
     return st_comm_measure(&machine->links, comm->comm, comm->node_of);
 }
 

@@ -84,8 +84,8 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
             "%s turns on neither bf16 nor fp16, and the weights of %s are stored in fp16, which needs loss scaling: set "
             "fp16.enabled or bf16.enabled to true",
             config->name, m->name);
-    st_log(ST_LOG_NOTICE, "%s turns on neither bf16 nor fp16: %s, the dtype of %s%s", config->name, strata_dtype_name(stored),
-           m->name, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+    st_log(ST_LOG_NOTICE, "%s turns on neither bf16 nor fp16: using %s, the dtype of %s%s", config->name,
+           strata_dtype_name(stored), m->name, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     m->config.dtype = stored;
     return STRATA_OK;
 }
@@ -103,7 +103,7 @@ strata_status st_handle_open_weights(struct strata_model *m)
         return st;
     if (m->from.saved == NULL) {
         if ((st = st_hf_reader_open(&m->from.reader, m->model, m->name)) == STRATA_OK && st_hf_reader_beside(m->from.reader) > 0)
-            st_log(ST_LOG_NOTICE, "%s: its text model alone is used; what is written keeps %u other tensors as they are", m->name,
+            st_log(ST_LOG_NOTICE, "%s: only its text model is used; %u other tensors are written back unchanged", m->name,
                    st_hf_reader_beside(m->from.reader));
         return st;
     }
@@ -169,7 +169,7 @@ static strata_status keep_settings(struct strata_model *m)
     return st;
 }
 
-/* That of the checkpoint which the weights come from, if its run trained one: no other fits its weights. */
+/* The checkpoint's own adapter comes first, if its run trained one: no other fits its weights. */
 static strata_status take_saved_adapter(struct strata_model *m, const struct strata_model_opts *o)
 {
     char *asked = NULL;
@@ -180,7 +180,7 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
     if (o->adapter != NULL)
         return st_error(
             STRATA_E_CONFIG,
-            "%s has an adapter of its own: merge that with strata export (strata_adapter_merge()), or leave model.adapter %s out",
+            "%s has an adapter already: merge that with strata export (strata_adapter_merge()), or leave model.adapter %s out",
             m->from.checkpoint->path, o->adapter);
     m->from.adapter_saved = true;
     if (m->config.lora[0] != '\0')
@@ -189,7 +189,7 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
         st = keep_settings(m);
     if (st == STRATA_OK && asked != NULL && strcmp(asked, m->config.lora) != 0)
         st = st_error(STRATA_E_CONFIG,
-                      "%s has an adapter of its own, with other settings than strata.lora: merge that with strata "
+                      "%s has an adapter already, with other settings than strata.lora: merge that with strata "
                       "export (strata_adapter_merge()), or leave strata.lora out",
                       m->from.checkpoint->path);
     free(asked);
@@ -204,7 +204,7 @@ static bool is_on_command_line(const struct strata_config *from, const char *pat
     return false;
 }
 
-/* Of a directory or of the configuration. */
+/* A directory's adapter, or the configuration's. */
 static strata_status take_new_adapter(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     char path[ST_PATH_MAX];
@@ -224,7 +224,7 @@ static strata_status take_new_adapter(struct strata_model *m, const struct strat
     return st == STRATA_OK && m->adapter != NULL ? keep_settings(m) : st;
 }
 
-/* Of inputs that are dropped nearly all, adapters learn nothing; modules that are saved whole learn all the same. */
+/* Adapters learn nothing where nearly all inputs are dropped; modules that are saved whole do. */
 static strata_status check_dropout(const struct strata_model *m)
 {
     const double p = st_adapter_spec_dropout(m->adapter);
@@ -271,12 +271,10 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     strata_status st;
 
     if (batch.nf4 && m->adapter == NULL && !st_handle_forward_only(m))
-        return st_error(STRATA_E_CONFIG, "strata.quantization: weights in nf4 are not trained: say with strata.lora "
-                                         "what is, or use \"none\"");
-    if (config->quantised && m->adapter == NULL && !st_handle_forward_only(m))
         return st_error(STRATA_E_CONFIG,
-                        "%s: its weights are quantised (\"quantization_config\"), and such are not trained: say with "
-                        "strata.lora what is",
+                        "strata.quantization: weights in nf4 cannot be trained: set strata.lora, or use \"none\"");
+    if (config->quantised && m->adapter == NULL && !st_handle_forward_only(m))
+        return st_error(STRATA_E_CONFIG, "%s: quantised weights (\"quantization_config\") cannot be trained: set strata.lora",
                         m->name);
     if (config->quantised && !batch.nf4)
         st_log(ST_LOG_NOTICE,
@@ -359,7 +357,7 @@ static strata_status check_opts(const struct strata_model_opts *o)
         return st_error(STRATA_E_INVAL, "a model cannot have use %u: use STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u",
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
     if (o->comm != NULL && o->comm->world.ranks > 1 && o->use == STRATA_USE_PLAN)
-        return st_error(STRATA_E_INVAL, "several ranks train, evaluate and generate: to plan give no comm");
+        return st_error(STRATA_E_INVAL, "a comm is for training, evaluation and generation: leave it out for a plan");
     return STRATA_OK;
 }
 
@@ -442,7 +440,7 @@ strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)
     if (model == NULL)
         return st_error_missing(__func__, "model");
     if (steps == 0)
-        return st_error(STRATA_E_INVAL, "%s: a run has one step or more", __func__);
+        return st_error(STRATA_E_INVAL, "%s: 0 steps: a run has at least one", __func__);
     if (steps > ST_STORE_STEP_MOST)
         return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " steps: at most 2^53 are possible", __func__, steps);
     return st_config_set_steps(&model->config, steps, &model->told);

@@ -86,7 +86,7 @@ void st_plan_note_memory(const struct strata_plan *p)
 
     if (st_handle_is_here(p->on) && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
         st_log(ST_LOG_WARN,
-               "the plan takes %s of memory%s, and this machine has %s: a run here is refused (a machine that is not here: "
+               "the plan takes %s of memory%s, and this machine has %s: a run here is refused (for another machine: "
                "machine.file, machine.gpu)",
                st_size_text(wanted, p->facts.plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
 }
@@ -136,14 +136,15 @@ static strata_status check_machine(const struct strata_plan *p)
         return st_error(STRATA_E_INVAL, "the model and the machine are of different ranks: give both the same comm");
     if (!p->facts.only_plans) {
         if (on->hardware != NULL || on->planned.ranks > 0)
-            return st_error(STRATA_E_INVAL, "the machine is one to plan for: a model with another use needs one that is here");
+            return st_error(STRATA_E_INVAL, "the machine is only for plans: a model with another use needs this machine");
         if (on->gpu_elsewhere)
             return strata_device_check("cuda");
     }
     return st_handle_check_ranks(&p->model->config, p->facts.world.ranks, "machine");
 }
 
-/* Of ranks that are here: devices of one kind, and as many workers as the one with the fewest, since plans have scratch for each.
+/* Ranks that are here need devices of one kind, and take as many workers as the one with the fewest, since plans have scratch for
+ * each.
  */
 static strata_status agree_machine(struct strata_plan *p)
 {
@@ -270,8 +271,8 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
     st_figures_make(&p->facts.figures, &p->facts.plan->program, &machine);
     if (staged->bytes > 0)
         st_log(ST_LOG_NOTICE,
-               "%s of %s of host memory are not pinned: on average copies run at %.3g GB/s up and %.3g GB/s down, and the "
-               "shortest step takes %s (planned: %s)",
+               "%s of %s of host memory are not pinned: copies average %.3g GB/s up and %.3g GB/s down, and the shortest step is "
+               "%s (planned: %s)",
                st_size_text(part, staged->bytes), st_size_text(all, bytes), machine.rates.upload * 1e-9,
                machine.rates.download * 1e-9, st_seconds_text(now, p->facts.figures.bounds.schedule),
                st_seconds_text(before, pinned_bound));

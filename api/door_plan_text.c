@@ -37,7 +37,7 @@ static strata_status take_opts(struct strata_plan_report_opts *o, const struct s
     if (st != STRATA_OK)
         return st;
     if (o->parts > STRATA_PLAN_ALL + STRATA_PLAN_BRIEF + STRATA_PLAN_RANKS)
-        return st_error(STRATA_E_INVAL, "strata_plan_report_opts: parts %u has one that there is not", o->parts);
+        return st_error(STRATA_E_INVAL, "strata_plan_report_opts: parts %u has an unknown bit", o->parts);
     if (o->parts == 0)
         o->parts = STRATA_PLAN_ALL;
     return STRATA_OK;

@@ -135,7 +135,7 @@ static strata_status make_kept(bool *there, struct st_kept *k, struct st_tokeniz
     if (st != STRATA_OK)
         return st;
     if (*there) {
-        st_log(ST_LOG_INFO, "%s: tokens that an earlier run made of the same texts with the same tokenizer", st_kept_path(k));
+        st_log(ST_LOG_INFO, "reusing cached tokens: %s", st_kept_path(k));
         return STRATA_OK;
     }
     how.out = st_kept_path(k);
@@ -163,7 +163,7 @@ static strata_status keep_turn(void *ctx)
     return make_kept(&k->there, k->kept, *k->how);
 }
 
-/* Of the ranks that share the directory one makes the tokens, and the others find them. */
+/* One of the ranks that share the directory makes the tokens, and the others find them. */
 static strata_status open_kept(struct strata_data **data, const struct strata_model *model, const char *dir,
                                const struct st_tokenize_opts *how)
 {
@@ -201,7 +201,7 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
             how->layout = layout;
         }
     if (o->layout != NULL && how->layout == NULL)
-        return st_error_key(st_error(STRATA_E_INVAL, "texts.layout %s: it is concatenated, packed or rows", o->layout),
+        return st_error_key(st_error(STRATA_E_INVAL, "texts.layout %s is unknown: use concatenated, packed or rows", o->layout),
                             "texts.layout");
     if (o->train_on_prompt && o->mask_history)
         return st_error(STRATA_E_INVAL, "texts.train_on_prompt and texts.mask_history exclude each other");

@@ -42,28 +42,26 @@ static strata_status write_whole(struct strata_tokens *t, const char *const *pat
     st = st_tokens_from_text(tokenizer, paths, count, t->out, o->heldout, o->overwrite, &t->text);
     st_tokenizer_close(tokenizer);
     if (st == STRATA_OK && t->text.replaced > 0)
-        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD",
-               (ull)t->text.replaced);
+        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became U+FFFD", (ull)t->text.replaced);
     return st;
 }
 
 static strata_status read_options(struct st_tokenize_opts *how, enum st_token_layout *layout, const struct strata_tokens_opts *o)
 {
     if (o->format != NULL && !st_row_format_find(&how->format, o->format))
-        return st_error_key(st_error(STRATA_E_INVAL,
-                                     "tokens.format %s: it is auto, text, messages, alpaca, sharegpt or prompt-completion",
-                                     o->format),
-                            "tokens.format");
+        return st_error_key(
+            st_error(STRATA_E_INVAL,
+                     "tokens.format %s is unknown: use auto, text, messages, alpaca, sharegpt or prompt-completion", o->format),
+            "tokens.format");
     if (o->date != NULL && !st_date_parse(&how->date, o->date))
-        return st_error_key(st_error(STRATA_E_INVAL, "tokens.date %s: no day, or not written as 2026-01-31", o->date),
-                            "tokens.date");
+        return st_error_key(st_error(STRATA_E_INVAL, "tokens.date %s is not a date such as 2026-01-31", o->date), "tokens.date");
     for (unsigned i = 0; o->layout != NULL && i < ST_LAYOUT_COUNT; i++)
         if (strcmp(o->layout, st_token_layout_name((enum st_token_layout)i)) == 0) {
             *layout = (enum st_token_layout)i;
             how->layout = layout;
         }
     if (o->layout != NULL && how->layout == NULL)
-        return st_error_key(st_error(STRATA_E_INVAL, "tokens.layout %s: it is concatenated, packed or rows", o->layout),
+        return st_error_key(st_error(STRATA_E_INVAL, "tokens.layout %s is unknown: use concatenated, packed or rows", o->layout),
                             "tokens.layout");
     if (o->train_on_prompt && o->mask_history)
         return st_error(STRATA_E_INVAL, "tokens.train_on_prompt and tokens.mask_history exclude each other");

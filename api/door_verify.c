@@ -93,7 +93,7 @@ static strata_status begin(struct reading *r, const char *path, const struct str
     return STRATA_OK;
 }
 
-/* Beside what the tiles have shown: whoever needs the weights alone needs these files, too. */
+/* Beside what the tiles have shown: whoever needs only the weights needs these files, too. */
 static strata_status check_model_files(const struct st_checkpoint *ck, strata_status st)
 {
     char tiles[1024], files[1024];

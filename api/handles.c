@@ -15,8 +15,8 @@ strata_status st_handle_room(const void *to, size_t bytes, const char *name)
     if (size == bytes)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
-                    "struct %s gives its size as %zu bytes, and it is %zu: set its first member to sizeof(struct %s), by the "
-                    "headers of this library",
+                    "struct %s gives its size as %zu bytes, and it is %zu: set its first member to sizeof(struct %s) of this "
+                    "library's headers",
                     name, size, bytes, name);
 }
 

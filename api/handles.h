@@ -166,7 +166,7 @@ void st_handle_note_vocab(const struct strata_data *data, const struct strata_mo
 struct strata_export {
     struct strata_model *model;
     struct st_hf_writer *writer;          /* NULL: written, or */
-    struct st_hf_adapter_writer *adapter; /* what was trained is an adapter, which alone is written */
+    struct st_hf_adapter_writer *adapter; /* what was trained is an adapter, and only that is written */
 };
 
 struct strata_tokenizer {
@@ -213,17 +213,17 @@ void st_handle_leave(struct strata_engine *e);
 /** strata_engine_forward() within such a call. */
 strata_status st_handle_forward(struct strata_engine *e, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 bool st_handle_is_directory(const char *path);
-/** Of a model that is trained: take its tokenizer, and the template `wanted`, NULL: the tokenizer's own, for what is written
+/** Take the tokenizer of a model that is trained, and the template `wanted`, NULL: the tokenizer's own, for what is written
  *  beside the weights.  E_INPUT, E_CONFIG: there is no such template, or it is wrong; errors of a tokenizer. */
 strata_status st_handle_take_instead(struct strata_model *m, const char *wanted);
 /** The dialog of a conversation; borrowed. */
 const struct st_dialog *st_handle_dialog(const struct strata_chat *chat);
 /** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
-/** Of ORG/NAME that is no directory here: *name becomes `dir`, that of the Hugging Face cache, if that has it.  E_INPUT: it has
+/** Find ORG/NAME in the Hugging Face cache, if it is no directory here: *name becomes `dir` there.  E_INPUT: the cache has
  *  it, and wrongly. */
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name);
-/** Of a name that may be that of a checkpoint, or of a directory of them: *name becomes `dir`, which holds its tokenizer and
+/** If *name is a checkpoint or a directory of checkpoints, it becomes `dir`, which holds its tokenizer and
  * other small files.  E_CORRUPT, E_INPUT, E_NOMEM, E_IO. */
 strata_status st_handle_find_files(char dir[ST_PATH_MAX], const char **name);
 /** E_INPUT: what is wrong with a model's name that is no directory. */

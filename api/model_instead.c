@@ -38,13 +38,10 @@ static strata_status take_template(struct strata_model *m, struct strata_tokeniz
         st = read_own(&own, t);
     if (st == STRATA_OK && (own == NULL || strcmp(own, text) != 0)) {
         if (m->adapter != NULL && st_handle_ranks(m->comm).rank == 0)
-            st_log(ST_LOG_NOTICE,
-                   "the template that it is trained on, %s, is not the model's own, and an adapter has none: generate needs "
-                   "chat.chat_template, too",
+            st_log(ST_LOG_NOTICE, "an adapter keeps no chat template: give %s to generate, too (chat.chat_template)",
                    st_dialog_template_name(st_handle_dialog(chat)));
         else if (own != NULL && st_handle_ranks(m->comm).rank == 0)
-            st_log(ST_LOG_NOTICE,
-                   "the template that it is trained on, %s, is written beside the weights in place of the model's own",
+            st_log(ST_LOG_NOTICE, "the chat template %s is written beside the weights, in place of the model's own",
                    st_dialog_template_name(st_handle_dialog(chat)));
         m->beside.instead.chat_template = m->beside.chat_template = text;
         text = NULL;

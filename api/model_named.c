@@ -73,7 +73,7 @@ static strata_status take_published(struct strata_model *m)
     if (preset == NULL || !st_handle_only_plans(m) || is_preset(m->name) || st_handle_is_directory(m->name) ||
         (strchr(m->name, '/') != NULL && !st_hub_is_id(m->name)))
         return STRATA_OK;
-    st_log(ST_LOG_NOTICE, "model.model %s: taken for the preset %s, which has its shapes", m->name, preset);
+    st_log(ST_LOG_NOTICE, "model.model %s: using the preset %s, which has its shapes", m->name, preset);
     if ((st = st_handle_text(&name, preset)) != STRATA_OK)
         return st;
     free(m->name);

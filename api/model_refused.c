@@ -15,8 +15,8 @@
 #define CONFIG_BYTES_MAX (1u << 20)
 
 #define GGUF                                                                                                                     \
-    "GGUF is not read: transformers makes a model directory of it (from_pretrained(DIR, gguf_file=NAME), then "                  \
-    "save_pretrained(), of model and tokenizer)"
+    "GGUF is not read: let transformers make a directory of it: from_pretrained(DIR, gguf_file=NAME), then save_pretrained(), "  \
+    "for model and tokenizer"
 #define WEIGHTS "a file of weights: name its directory, which has config.json, too"
 #define TABLE   "a table of data, not a model: give it to strata_data_open_texts() as .jsonl (datasets.load_dataset(...).to_json())"
 
@@ -26,7 +26,7 @@ static const struct {
 } files[] = {
     {".gguf", GGUF},
     {".safetensors", WEIGHTS},
-    {".bin", "of weights name the directory, which has config.json, too; tokens go to strata_data_open()"},
+    {".bin", "weights: name their directory, with config.json; tokens: give them to strata_data_open()"},
     {".pt", WEIGHTS},
     {".pth", WEIGHTS},
     {".ckpt", WEIGHTS},
@@ -37,7 +37,7 @@ static const struct {
     {".jsonl", "data, not a model: give it to strata_data_open_texts()"},
     {".txt", "data, not a model: give it to strata_data_open_texts()"},
     {ST_ADAPTER_CONFIG_NAME, "settings of an adapter: name its base with model.model, and its directory with model.adapter"},
-    {".json", "a file of shapes, which has no weights: strata plan alone takes one, name the directory with the weights"},
+    {".json", "a file of shapes without weights, for strata plan only: name the directory with the weights"},
 };
 
 static strata_status refuse_file(const char *name)
@@ -45,7 +45,7 @@ static strata_status refuse_file(const char *name)
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (st_path_ends(name, files[i].ending))
             return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: %s", name, files[i].what), "model.model");
-    return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: is no directory", name), "model.model");
+    return st_error_key(st_error(STRATA_E_INPUT, "model.model %s is not a directory", name), "model.model");
 }
 
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)

@@ -44,13 +44,13 @@ void st_handle_take_rates(struct strata_plan *p, const struct st_rates *rates)
     p->facts.rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
 }
 
-/* Of the directories of st_config_machine_opts(). */
+/* Whether any directory of st_config_machine_opts() is used. */
 static bool uses_disk(const struct strata_model *m)
 {
     return st_config_uses_nvme(&m->config) || (m->config.save[0] != '\0' && !st_handle_forward_only(m));
 }
 
-/* Of the checkpoints' directory, which may not be there yet, as much as is: what a run makes below lies on the same drive. */
+/* The part of the checkpoints' directory that exists: what a run makes below lies on the same drive. */
 static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *dir)
 {
     struct stat info;
@@ -131,7 +131,7 @@ static strata_status check_budgets(const struct strata_model *m, const struct st
                      named ? "name more (machine.ram), or give less" : "give less, or change its host_bytes");
 }
 
-/* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
+/* Only the file can say how much memory a card has that is not here. */
 static strata_status check_device_bytes(const struct strata_model *m, const struct strata_machine *on)
 {
     const bool card =
@@ -160,8 +160,7 @@ static strata_status look_at_machine(struct strata_plan *p)
     here.device = foreign && p->on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->on->device;
     st = st_machine_here(&p->facts.machine, &here);
     if (st == STRATA_E_INPUT && foreign && !st_handle_is_here(p->on) && here.nvme.dir_count > 0)
-        return st_error(st, "%s; of drives that are not here nvme_bytes in %s says how much they hold", strata_last_error(),
-                        p->on->name);
+        return st_error(st, "%s; for drives that are not here set nvme_bytes in %s", strata_last_error(), p->on->name);
     if (st != STRATA_OK || st_handle_is_here(p->on))
         return st;
     if (foreign)
@@ -290,7 +289,7 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
 
 /* --- rates --- */
 
-/* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are for this run alone. */
+/* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are only for this run. */
 static strata_status measure_now(struct strata_plan *p, const struct st_machine_opts *opts, unsigned what,
                                  const struct st_rates_kept *kept)
 {

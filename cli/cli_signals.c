@@ -178,7 +178,7 @@ void cli_signals_hang(void *ctx, const char *sentence)
     (void)ctx;
     pthread_mutex_lock(&lock);
     if (is_read(STDERR_FILENO))
-        st_log(ST_LOG_ERROR, "%s, and the kernel does not give it up: the process ends without what it has learnt", sentence);
+        st_log(ST_LOG_ERROR, "%s, and the kernel does not cancel it: the process ends, and what it has learnt is lost", sentence);
     if (child_to_kill != 0)
         kill(child_to_kill, SIGKILL);
     strata_abandon();

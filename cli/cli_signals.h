@@ -72,7 +72,7 @@ void cli_signals_hang(void *ctx, const char *sentence);
 int cli_signals_pending(void);
 /** "Ctrl-C", the name of another signal, or "the memory watchdog". */
 const char *cli_signals_name(int number);
-/** Of a command that it has ended: 128 + the signal, or 3 for CLI_SIGNAL_MEMORY. */
+/** Exit code of a command that it has ended: 128 + the signal, or 3 for CLI_SIGNAL_MEMORY. */
 int cli_signals_exit_code(int number);
 
 #endif

@@ -126,7 +126,7 @@ strata_status cli_ranks_meet(struct cli_ranks *r, const struct strata_config *co
     return st == STRATA_OK ? strata_comm_get_info(r->comm, &r->info) : st;
 }
 
-/* Of files it counts whether they are named: names may differ from machine to machine. */
+/* Compare whether files are named, not their names, which may differ from machine to machine. */
 strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *args)
 {
     static const char *const words[] = {"none", "one"};

@@ -75,7 +75,7 @@ static enum strata_use use_of(enum cli_command command)
     case CLI_CMD_GENERATE:
         return STRATA_USE_GENERATE;
     case CLI_CMD_PLAN:
-    case CLI_CMD_BENCH_STEP: /* runs the plan with weights of its own */
+    case CLI_CMD_BENCH_STEP: /* runs the plan with seeded weights */
         return STRATA_USE_PLAN;
     default:
         return STRATA_USE_TRAIN;

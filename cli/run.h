@@ -24,7 +24,7 @@ struct cli_run {
     struct strata_model_info shape;
     bool documents;              /* sequences of the data hold several */
     uint32_t saved_checkpoints;  /* train: set before cli_run_model, see strata_model_opts */
-    bool replaces;               /* train: checkpoints that have the names of its own */
+    bool replaces;               /* train: checkpoints that have the names that it uses */
     char cache_dir[ST_PATH_MAX]; /* see strata_machine_opts; filled in with them */
     const char *date;            /* train: what templates take for today, of the run that goes on; NULL: as the arguments say */
     struct strata_plan *plan;
@@ -33,7 +33,7 @@ struct cli_run {
 
 /** Open the configuration, after checking the device's name, and meet the other ranks. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
-/** Open it once more, for a run that goes on: with so many sequences a step, in so many leaves, where that is open. */
+/** Reopen the configuration for a resumed run: batch size and leaves are the checkpoint's where they are "auto". */
 strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves);
 /** Open the machine and the model. */
 strata_status cli_run_model(struct cli_run *r);

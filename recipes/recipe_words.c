@@ -110,7 +110,7 @@ void st_recipe_tell_repeats(const char *const *words, uint32_t count)
                 last = next;
             }
         if (first && last != NULL && strcmp(value, last) != 0)
-            st_log(ST_LOG_NOTICE, LINE "%s is given twice: %s counts, and %s does not", key, last, value);
+            st_log(ST_LOG_NOTICE, LINE "%s is given twice: %s counts, not %s", key, last, value);
     }
 }
 

@@ -30,7 +30,7 @@ struct comparing {
     bool differs;
 };
 
-/* The codes alone, as double quantisation changes the scales; and, since it may turn a code, most of them. */
+/* Only the codes, as double quantisation changes the scales; and, since it may turn a code, most of them. */
 static bool same_records(const struct st_nf4_block *a, const struct st_nf4_block *b, uint64_t count)
 {
     uint64_t same = 0;
@@ -76,7 +76,7 @@ static const struct st_manifest_group *frozen_group(const struct st_manifest *m,
     return NULL;
 }
 
-/* Of a tensor that spans pages, its first part. */
+/* The first part of a tensor that spans pages. */
 static const struct st_manifest_tensor *find_part(const struct st_manifest *m, const char *name)
 {
     for (uint32_t i = 0; i < m->tensor_count; i++)
@@ -133,9 +133,8 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
                                           "%s: tensor %s differs from the one that the adapter of %s was trained beside", dir,
                                           t->name, c->ck->path),
                                  "model.model",
-                                 "model.model names the directory of those weights; if the adapter is meant for these, strata "
-                                 "export %s export.out "
-                                 "DIR writes it, and model.adapter DIR takes it for any model of its shapes",
+                                 "name those weights with model.model; to use it with others, write it with strata export %s "
+                                 "export.out DIR, and name DIR with model.adapter",
                                  c->ck->path);
     }
     return st == STRATA_OK ? st_hf_reader_check_unchanged(weights) : st;

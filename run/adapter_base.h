@@ -18,7 +18,7 @@ struct st_adapter_base {
     bool is_checkpoint;     /* whose weights are in no directory yet */
 };
 /** Find them from what a run began with: a checkpoint of an adapter holds the very weights that its own run began with, any other
- *  one weights of its own.  A checkpoint that is damaged or gone is not followed.
+ *  one its own weights.  A checkpoint that is damaged or gone is not followed.
  *  @param model  a preset's name, or a directory, which may be that of a checkpoint's small files
  *  @return E_INVAL: a name is too long; E_NOMEM, E_IO */
 strata_status st_adapter_base_find(struct st_adapter_base *out, const char *model);

@@ -64,7 +64,7 @@ static strata_status cannot_make(const char *save, int err)
         return st_error_key(st_error_errno(err, "strata.save %s", save), "strata.save");
     if ((st = st_path_dir(above, save)) != STRATA_OK)
         return st;
-    return st_error_remedy(st_error(STRATA_E_INPUT, "strata.save %s: there is no directory to make it in", save), "strata.save",
+    return st_error_remedy(st_error(STRATA_E_INPUT, "strata.save %s: its parent directory is missing", save), "strata.save",
                            "mkdir -p %s makes one", st_text_shell(word, sizeof(word), above));
 }
 
@@ -127,8 +127,7 @@ strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *
     if (strcmp(run->config->io_method, "fake") == 0)
         return st_error(STRATA_E_CONFIG, "strata.save needs files, which strata.io_method \"fake\" does not make");
     if (run->directory != NULL && !st_text_is_utf8(run->directory)) /* escaped, it would name something else */
-        return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as what a checkpoint says of its model is: give a link to it",
-                        run->directory);
+        return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as a checkpoint needs it: give a link to it", run->directory);
     s = st_fault_refuses("run.checkpointer") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
         return st_nomem(sizeof(*s));
@@ -499,7 +498,7 @@ strata_status st_checkpointer_save(struct st_checkpointer *s, struct st_manifest
 void st_checkpointer_tell(struct st_checkpointer *s)
 {
     if (s->status != STRATA_OK && !s->told)
-        st_log(ST_LOG_WARN, "the last checkpoint is %s: %s", s->whole ? "whole, but what follows it has failed" : "not made",
+        st_log(ST_LOG_WARN, "the last checkpoint %s: %s", s->whole ? "is whole, but what follows it has failed" : "was not made",
                s->sentence);
     s->status = STRATA_OK;
 }

@@ -17,7 +17,8 @@ strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *
 strata_status st_checkpointer_check_place(const char *dir);
 /** Waits for a save in progress; the engine must be there still.  NULL is fine, also for close. */
 void st_checkpointer_stop(struct st_checkpointer *s);
-/** Of one that was stopped, after the engine, whose swap may lie in the directory: that goes where it was made and is empty. */
+/** Free a stopped one, after the engine, whose swap may lie in the directory: that is removed if it was made here and is empty.
+ */
 void st_checkpointer_close(struct st_checkpointer *s);
 /** Remove the directories that this process made, where they are empty: call after st_ending_begin(), when all else is removed.
  */

@@ -18,7 +18,7 @@ struct st_save_offer {
     int32_t status;
     char sentence[512], dir[ST_PATH_MAX]; /* dir: rank 0's, for the parts */
     struct st_stripe stripe;
-    uint64_t overflowed; /* weights of its own */
+    uint64_t overflowed; /* its weights */
 };
 /* and in each. */
 struct st_save_ballot {

@@ -40,11 +40,10 @@ strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st,
         if (failed.status != STRATA_OK)
             told = st_error((strata_status)failed.status, "rank %u: %s", r, failed.sentence);
         else if (s->parts > 1 && !st_stripe_alike(&failed.stripe, &s->offers[0].stripe))
-            told =
-                st_error(STRATA_E_CONFIG,
-                         "rank %u deals its swap out over its directories in another way than rank 0: ranks that save need the "
-                         "same number of directories, their rates and aio.block_size alike",
-                         r);
+            told = st_error(STRATA_E_CONFIG,
+                            "rank %u stripes its swap otherwise than rank 0: ranks that save need directories equal in number "
+                            "and rates, and one aio.block_size",
+                            r);
     }
     if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {
         snprintf(failed.sentence, sizeof(failed.sentence), "%s", strata_last_error());

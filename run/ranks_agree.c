@@ -102,7 +102,7 @@ static strata_status hash_config(uint64_t *hash, const struct st_ranks_model *m)
     return STRATA_OK;
 }
 
-/* Of every page the first values and some from its middle. */
+/* The first values of every page, and some from its middle. */
 static strata_status hash_weights(uint64_t *hash, const struct st_ranks_model *m)
 {
     const struct st_workload *w = st_model_workload(m->model);
@@ -122,7 +122,7 @@ static strata_status hash_weights(uint64_t *hash, const struct st_ranks_model *m
     return st;
 }
 
-/* What tells models apart, before hashes, which tell nobody anything.  Directories may have names of their own on each machine.
+/* What tells models apart, before hashes, which tell nobody anything.  Directories may have other names on each machine.
  */
 static void add_shape(struct facts *f, const struct st_ranks_model *m)
 {
@@ -352,7 +352,7 @@ strata_status st_ranks_end_alike(struct st_comm *comm, strata_status st, const c
     for (uint32_t r = 0; r < comm->world.ranks && told == STRATA_OK; r++)
         if (all[r] != STRATA_OK)
             told = st_error((strata_status)all[r],
-                            all[r] == STRATA_E_CANCELLED ? "%s was cancelled by rank %u" : "%s: rank %u failed, and says why",
+                            all[r] == STRATA_E_CANCELLED ? "%s was cancelled by rank %u" : "%s: rank %u failed: see its log",
                             what, r);
     return told;
 }

@@ -30,10 +30,10 @@ strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, co
 /** The smallest number of all ranks, such as of workers, for each of which plans have scratch; the largest. */
 strata_status st_ranks_fewest(struct st_comm *comm, uint32_t *number, const char *what);
 strata_status st_ranks_most(struct st_comm *comm, uint32_t *number, const char *what);
-/** Of each tier the smallest capacity.
+/** Take the smallest capacity of each tier.
  *  @param least  the first rank that has it */
 strata_status st_ranks_capacity(struct st_comm *comm, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT]);
-/** Of each resource the lowest rate, as the slowest rank keeps all others waiting.
+/** Take the lowest rate of each resource, as the slowest rank keeps all others waiting.
  *  @param saves  the run saves: rates of directories, too, by which ranks deal out their swap alike */
 strata_status st_ranks_rates(struct st_comm *comm, struct st_rates *rates, bool saves);
 /** Whether what holds on this rank does on all.  @param all  in: this rank's answer; out: all ranks' */
@@ -43,7 +43,8 @@ strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program 
 /** E_CONFIG: the token files, or how sequences are cut from them, differ. */
 strata_status st_ranks_agree_data(struct st_comm *comm, const struct st_run_data *d);
 
-/** Of something that all ranks have done: `st` where it is a failure, else that of another rank; OK: all of them give OK. */
+/** How something ended that all ranks have done: `st` where it is a failure, else that of another rank; OK: all of them give OK.
+ */
 strata_status st_ranks_end_alike(struct st_comm *comm, strata_status st, const char *what);
 
 #endif

@@ -102,7 +102,7 @@ static strata_status take_turns(struct turn *t, strata_status (*work)(void *ctx)
         st = st_comm_barrier(t->comm, t->what); /* fails with the same sentence, which another thread may have */
     if (st != STRATA_OK)
         return st;
-    return t->failed == world.ranks ? STRATA_OK : st_error(t->verdict, "%s: rank %u failed, and says why", t->what, t->failed);
+    return t->failed == world.ranks ? STRATA_OK : st_error(t->verdict, "%s: rank %u failed: see its log", t->what, t->failed);
 }
 
 strata_status st_ranks_take_turns(struct st_comm *comm, strata_status (*work)(void *ctx), void *ctx, const char *what)

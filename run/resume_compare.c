@@ -55,7 +55,8 @@ static strata_status compare_shaping(const struct st_config config[2], const cha
 
             return st_error_remedy(st_error(STRATA_E_INPUT, "%s was saved by a run with %s %.160s, and this one has %.160s", name,
                                             path, was[at] != '\0' ? was + at : "none", is[at] != '\0' ? is + at : "none"),
-                                   path, "resume with the same, or begin anew without train.resume and with another strata.save");
+                                   path,
+                                   "resume with the same, or start a new run without train.resume and with another strata.save");
         }
     return STRATA_OK;
 }
@@ -130,7 +131,7 @@ static bool in_order(uint32_t order)
     return order == STRATA_DATA_IN_ORDER || order == STRATA_DATA_CYCLE || order == STRATA_DATA_EPOCHS_IN_ORDER;
 }
 
-/* Of one file; a checkpoint that does not say which tokens were trained passes. */
+/* Compare one file; a checkpoint that does not say which tokens were trained passes. */
 static strata_status compare_file(const struct st_manifest *was, const struct st_manifest *is, uint32_t i, const char *name)
 {
     const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
@@ -139,24 +140,23 @@ static strata_status compare_file(const struct st_manifest *was, const struct st
     if (same && (strcmp(a->marks, b->marks) == 0 || a->marks[0] == '\0' || b->marks[0] == '\0'))
         return STRATA_OK;
     if (same)
-        return st_error(STRATA_E_INPUT,
-                        "%s: other tokens are trained, or documents begin elsewhere, than in the run of %s: resume with the same "
-                        "template and options of what is trained",
-                        b->path, name);
+        return st_error(
+            STRATA_E_INPUT,
+            "%s: trained tokens or starts of documents differ from the run of %s: resume with the same template and options",
+            b->path, name);
     if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
         return st_error(STRATA_E_INPUT,
-                        "%s is made into other tokens than the run of %s read: the chat template took %s for today there, and %s "
-                        "here: resume with texts.date %s, or without texts.date",
+                        "%s gives other tokens than in the run of %s: chat template date %s there, %s here: resume with "
+                        "texts.date %s, or without it",
                         b->path, name, was->data_date, is->data_date, was->data_date);
     if (strcmp(a->path, b->path) == 0)
-        return st_error(STRATA_E_INPUT,
-                        "%s has changed, or is made into other tokens, since the run of %s read it: its order of sequences "
-                        "would be another. Resume with the same data, in the same order",
-                        b->path, name);
+        return st_error(
+            STRATA_E_INPUT,
+            "%s has changed, or gives other tokens, since the run of %s read it: resume with the same data, in the same order",
+            b->path, name);
     return st_error(STRATA_E_INPUT,
-                    "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
-                    "the same data, in the same order",
-                    b->path, name, a->path);
+                    "%s is not the file that the run of %s read as %s: resume with the same data, in the same order", b->path,
+                    name, a->path);
 }
 
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
@@ -179,9 +179,9 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
         if (!differs && in_order(was->data_order) == in_order(is->data_order)) /* of callers: the program has no option for it */
             return st_error(STRATA_E_INPUT, "%s was saved by a run with data_order %u, and this one has %u", name,
                             was->data_order, is->data_order);
-        return st_error(
-            STRATA_E_INPUT, "%s was saved by a run %s %s, and this one is one %s: its order of sequences would be another", name,
-            has ? "with" : "without", differs ? "config.steps_later" : "train.no_shuffle", has ? "without it" : "with it");
+        return st_error(STRATA_E_INPUT, "%s was saved by a run %s %s, and this one is %s: the order of sequences would differ",
+                        name, has ? "with" : "without", differs ? "config.steps_later" : "train.no_shuffle",
+                        has ? "without it" : "with it");
     }
     if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
         return st_error(STRATA_E_INPUT,
@@ -201,7 +201,7 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
         if (places[i].was[0] != '\0' && strcmp(places[i].was, places[i].is) != 0) /* "": an import, which has none */
-            st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from a run that never ended",
+            st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from an uninterrupted run",
                    name, places[i].what, places[i].was, places[i].is);
     if (strcmp(was->model, is->model) != 0 || strcmp(was->model_source, is->model_source) != 0)
         st_log(ST_LOG_NOTICE,
@@ -210,8 +210,8 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
                is->model_source[0] != '\0' ? is->model_source : is->model);
     if (was->numerics != is->numerics)
         st_log(ST_LOG_NOTICE,
-               "%s was saved by strata %s, whose sums or roundings were others: bits may differ from a run that never ended",
-               name, was->version);
+               "%s was saved by strata %s, which summed or rounded otherwise: bits may differ from an uninterrupted run", name,
+               was->version);
 }
 
 static const struct st_config_row *row_named(const struct st_config_source *source, const char *path)
@@ -250,15 +250,14 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
                              "gradient_accumulation_steps, or with \"auto\", it follows");
     if (st == STRATA_OK && config[0].micro_batch != config[1].micro_batch)
         st_log(ST_LOG_NOTICE,
-               "a step's sequences are summed in other parts than in %s (%u at a time, and %u here): bits may differ from a run "
-               "that never ended",
+               "a step's sequences are summed otherwise than in %s (%u at a time, %u here): bits may differ from an "
+               "uninterrupted run",
                name, config[0].micro_batch, config[1].micro_batch);
     if (st == STRATA_OK && was->world != is->world && config[0].wire == ST_WIRE_BF16 && config[1].wire == ST_WIRE_BF16)
-        st_log(
-            ST_LOG_NOTICE,
-            "gradients are summed over %u rank%s from here on, and in %s over %u, with strata.wire bf16: bits differ from a run "
-            "that never ended",
-            is->world, is->world == 1 ? "" : "s", name, was->world);
+        st_log(ST_LOG_NOTICE,
+               "gradients are summed over %u rank%s now, in %s over %u, with strata.wire bf16: bits differ from an uninterrupted "
+               "run",
+               is->world, is->world == 1 ? "" : "s", name, was->world);
     *rescales = st == STRATA_OK && config[0].scaling.initial_power != config[1].scaling.initial_power;
     if (st == STRATA_OK)
         note_keys(source[0], source[1], name);

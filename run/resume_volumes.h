@@ -10,10 +10,10 @@ struct st_resume_space {
     uint32_t volume;
 };
 struct st_resume_volumes {
-    struct st_resume_space all[ST_SPACE_COUNT], own[ST_SPACE_COUNT]; /* all parts', and one part's alone */
+    struct st_resume_space all[ST_SPACE_COUNT], own[ST_SPACE_COUNT]; /* all parts', and one part's only */
     uint32_t volumes[ST_SPACE_COUNT], own_volumes[ST_SPACE_COUNT];
 };
-/** @param part  that is opened alone, too; ST_CHECKPOINT_PARTS: none */
+/** @param part  that is also opened by itself; ST_CHECKPOINT_PARTS: none */
 strata_status st_resume_volumes_open(struct st_resume_volumes *r, struct st_engine *engine, const struct st_checkpoint *ck,
                                      uint32_t part);
 /** Close the files of what is trained: updates have written all of that elsewhere.  Else they would take their space when the

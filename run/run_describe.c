@@ -71,7 +71,7 @@ static strata_status put_tensors(struct st_manifest *m, const struct st_model *m
     return STRATA_OK;
 }
 
-/* Of the tables of groups and tensors. */
+/* The digest of the tables of groups and tensors. */
 static strata_status digest_shapes(struct st_manifest *m)
 {
     struct st_digest *d;

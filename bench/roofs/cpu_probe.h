@@ -9,12 +9,12 @@
 #define BENCH_DIVIDE_ELEMS 128u /* eight registers of 16 lanes: the results of one do not wait for another's */
 
 /** One integer operation on every word of the planes that are written, elements from..to-1, both multiples of ST_NORM_BLOCK:
- *  the reads and writes of an update.  Each word changes in its last bit alone and back again by the next pass.
+ *  the reads and writes of an update.  Each word changes only in its last bit and back again by the next pass.
  *  @param prefetch  fetch ahead as the kernels do.
  *  @return a number that depends on all that is only read. */
 typedef uint64_t bench_stream_fn(void *const planes[BENCH_PLANE_COUNT], enum bench_layout layout, bool prefetch, size_t from,
                                  size_t to);
-/** One square root and one division for each value, so many times over.  @param values  [BENCH_DIVIDE_ELEMS], above 0. */
+/** One square root and one division for each value, `rounds` times.  @param values  [BENCH_DIVIDE_ELEMS], above 0. */
 typedef void bench_divide_fn(float *values, uint64_t rounds);
 
 struct bench_probe {

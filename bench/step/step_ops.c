@@ -13,7 +13,7 @@ static const enum st_lane lane_of[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = ST_LAN
                                                      [ST_QUEUE_UPLOAD] = ST_LANE_UPLOAD,
                                                      [ST_QUEUE_DOWNLOAD] = ST_LANE_DOWNLOAD};
 
-/* Of all measured steps. */
+/* Sums over all measured steps. */
 struct totals {
     double steps, step_ms;
     double ops_ms[ST_QUEUE_COUNT];

@@ -5,7 +5,7 @@
  * has arrived, and the flush counts only the bytes that it moves itself.
  *   memory   26 bytes per parameter, plus the bytes read from and written to disk, at the rate of a stream
  *   (bench/update/planes.h)
- *   compute  the kernel alone over as many parameters in memory
+ *   compute  only the kernel over as many parameters in memory
  *   read, write, mixed  the bytes of the flush at the rates of st_probe_run() on the same directory, block and depth
  * The faster of the two probes before and after an update counts.  The bound is the largest of the medians over the updates: the
  * time of a perfect schedule.  The update's time includes checksums of the data read from disk; the bound does not.  After each

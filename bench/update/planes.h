@@ -57,7 +57,7 @@ struct st_update_coef bench_adam_coef(void);
 
 /** Seconds of one pass. */
 double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass);
-/** Seconds of a pass in which each worker uses a share of its own; there must be a share for each worker and place. */
+/** Seconds of a pass in which each worker uses another share; there must be a share for each worker and place. */
 double bench_planes_run_shares(struct bench_planes *p, const struct bench_pass *pass, const struct bench_share_turns *turns);
 
 #endif

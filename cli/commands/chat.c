@@ -73,11 +73,11 @@ static strata_status answer(struct conversation *c, const char *message)
         (st = strata_chat_tokens(c->chat, &ids, &count)) != STRATA_OK)
         return st;
     if (count == 0)
-        return st_error(STRATA_E_INPUT, "the template makes no text of this conversation: there is nothing to continue");
+        return st_error(STRATA_E_INPUT, "the template writes nothing for this conversation: there is nothing to continue");
     if (count >= room)
         return st_error(STRATA_E_INPUT,
-                        "the conversation has %zu tokens, and there is room for %u: begin another one, or give it more with "
-                        "--context (the model's own is %u)",
+                        "the conversation has %zu tokens, and there is room for %u: begin another, or raise --context (the "
+                        "model's own is %u)",
                         count, room, g->run.shape.context);
     if ((st = cli_prompt_check(ids, (uint32_t)count, g->run.shape.vocab, "the conversation", g->tokenizer)) != STRATA_OK)
         return st;

@@ -205,7 +205,7 @@ static void find_parts(struct looking *l, uint32_t ranks)
         need(l, "number of steps");
 }
 
-/* Of a run of another machine, whose model and data are not here: its directories need not be here either. */
+/* The run may be for another machine, whose model and data are not here: its directories need not be here either. */
 static void leave_places(struct looking *l)
 {
     const struct cli_args *args = &l->train.own;

@@ -43,7 +43,7 @@ static size_t group_of(const struct strata_config_row *row)
     return GROUP_HONOURED;
 }
 
-/* Somebody gave it, in a row of its own. */
+/* Somebody gave it. */
 static bool is_given(const struct strata_config_row *row)
 {
     return !row->follows && strcmp(row->origin, "default") != 0 && strcmp(row->origin, "derived") != 0;

@@ -80,7 +80,7 @@ static strata_status follow(struct cli_checkpoints *s, const struct choice *c, c
     if ((st = open_saved(s, path)) != STRATA_E_INPUT)
         return st;
     snprintf(path, sizeof(path), "%s", strata_last_error());
-    return st_error(STRATA_E_CONFIG, "rank 0 goes on from a checkpoint that is not here, too: %s", path);
+    return st_error(STRATA_E_CONFIG, "rank 0 resumes from a checkpoint that this rank does not see: %s", path);
 }
 
 /* What has become of rank 0's look into `dir`; the other ranks have not looked. */
@@ -118,7 +118,7 @@ static bool made_at(struct timespec *out, const char *checkpoint)
 }
 
 /* A run that went back has made SAVE's newest checkpoint, and those of later steps are of the attempt that it left: which of
- * them is wanted the user alone knows.  `latest` may also be that of a run that was killed before it wrote the next name. */
+ * them is wanted only the user knows.  `latest` may also be that of a run that was killed before it wrote the next name. */
 static void tell_of_latest(const struct cli_checkpoints *s)
 {
     const char *taken = st_path_name(s->was.path);
@@ -132,14 +132,14 @@ static void tell_of_latest(const struct cli_checkpoints *s)
     if (strcmp(latest, taken) < 0 && latest[0] != '\0' && st_path_join(other, s->dir, latest) == STRATA_OK &&
         made_at(&before, s->was.path) && made_at(&after, other) &&
         (after.tv_sec > before.tv_sec || (after.tv_sec == before.tv_sec && after.tv_nsec > before.tv_nsec)))
-        st_log(ST_LOG_WARN,
-               "--resume auto takes %s, the one of the most steps, but %s names %s: a run that went back made that one after it; "
-               "--resume %s --overwrite goes on from there",
-               s->was.path, path, latest, other);
+        st_log(
+            ST_LOG_WARN,
+            "--resume auto takes %s, with the most steps, but %s names %s, made later: --resume %s --overwrite goes on from that",
+            s->was.path, path, latest, other);
     free(latest);
 }
 
-/* Of a directory in which --overwrite has begun another run, that one's last checkpoint is wanted, not the most steps. */
+/* Where --overwrite has begun another run in the directory, its last checkpoint is wanted, not that of the most steps. */
 static strata_status take_last_run(struct cli_checkpoints *s)
 {
     char taken[4096], later[4096];
@@ -174,7 +174,7 @@ static strata_status find(struct cli_checkpoints *s)
         st = take_last_run(s);
     st = agree(s, st, named(s));
     if (st == STRATA_E_INPUT && is_auto(args)) {
-        st_log(ST_LOG_NOTICE, "--resume auto: %s: the run begins", strata_last_error());
+        st_log(ST_LOG_NOTICE, "--resume auto: %s: starting a new run", strata_last_error());
         return STRATA_OK;
     }
     if (st == STRATA_E_CORRUPT)
@@ -197,12 +197,12 @@ static strata_status check_apart(const struct cli_checkpoints *s, const char *op
     if (path == NULL)
         return STRATA_OK;
     if (st_new_file_is_dir(path, s->dir))
-        return st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another", option, path);
+        return st_error(STRATA_E_INPUT, "%s %s is also --save: name another", option, path);
     snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
     if ((!strata_save_takes(st_path_name(name)) && strcmp(st_path_name(name), CLI_UNSAVED) != 0) ||
         st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
         return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
+    return st_error(STRATA_E_INPUT, "%s %s is a name that checkpoints of --save take: name another", option, path);
 }
 
 /* A run does not begin to save into a directory that it reads, where a loader of that would find checkpoints among its files. */
@@ -222,8 +222,8 @@ static strata_status check_inputs(const struct cli_checkpoints *s)
         if (inputs[i].file != NULL && (st = st_path_join(path, s->dir, inputs[i].file)) == STRATA_OK)
             st = st_file_find(&there, path);
         if (st == STRATA_OK && there)
-            st = st_error(STRATA_E_INPUT, "--save %s: is the same directory as %s, which this command reads: name another one",
-                          s->dir, inputs[i].dir);
+            st = st_error(STRATA_E_INPUT, "--save %s is the same directory as %s, which this command reads: name another", s->dir,
+                          inputs[i].dir);
     }
     return st;
 }
@@ -255,7 +255,7 @@ strata_status cli_checkpoints_prepare(struct cli_checkpoints *s, const struct cl
         return st;
     cli_signals_saves();
     if (args->out != NULL && st_new_file_is_dir(args->out, s->dir))
-        return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
+        return st_error(STRATA_E_INVAL, "--out and --save name the same directory: give the model another");
     if ((st = check_apart(s, "--out", args->out)) != STRATA_OK ||
         (st = check_apart(s, "--metrics", args->metrics)) != STRATA_OK ||
         (st = check_apart(s, "--trace", args->trace)) != STRATA_OK || (st = check_inputs(s)) != STRATA_OK)
@@ -311,7 +311,7 @@ static strata_status open_of_run(struct cli_checkpoints *s, const char *path)
         return st;
     st = strata_checkpoint_get_info(from, &info);
     if (st == STRATA_OK && strcmp(info.run, s->was.run) != 0)
-        st = st_error(STRATA_E_INPUT, "%s: is of another run", path);
+        st = st_error(STRATA_E_INPUT, "%s is of another run", path);
     strata_checkpoint_close(from);
     return st == STRATA_OK ? open_saved(s, path) : st;
 }
@@ -329,7 +329,7 @@ static bool take_older(struct cli_checkpoints *s)
         (void)st_error(STRATA_E_CORRUPT, "%s", sentence);
         return false;
     }
-    st_log(for_all(s), "%s: %s is taken, which is older", sentence, s->was.path);
+    st_log(for_all(s), "%s: taking %s, which is older", sentence, s->was.path);
     return true;
 }
 

@@ -53,7 +53,7 @@ strata_status cli_checkpoints_load(struct cli_checkpoints *s, struct cli_run *ru
 /** Steps, skipped ones included, that the run has behind it when it begins. */
 uint64_t cli_checkpoints_steps(const struct cli_checkpoints *s);
 
-/** Before the first step, of so many in all: the engine learns when to save. */
+/** Tell the engine when to save, before the first of all steps. */
 strata_status cli_checkpoints_schedule(const struct cli_checkpoints *s, struct cli_run *run, uint64_t steps);
 /** After each step: save if the engine says that it is due, and say what became of the one before.  A failure is a warning.
  *  @param metrics_bytes  of whole lines in --metrics

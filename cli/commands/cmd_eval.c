@@ -121,7 +121,7 @@ static const char *name_adapter(struct evaluated *e, const char *word, bool alon
     return named ? equals + 1 : word;
 }
 
-/* Each has a directory, and a name of its own. */
+/* Each has a directory, and a name that no other has. */
 static strata_status check_adapters(const struct cli_list *adapters)
 {
     for (uint32_t i = 0; i < adapters->count; i++) {
@@ -133,7 +133,7 @@ static strata_status check_adapters(const struct cli_list *adapters)
         for (uint32_t k = 0; k < i; k++) {
             (void)name_adapter(&other, adapters->items[k], false);
             if (e.name_bytes == other.name_bytes && memcmp(e.name, other.name, e.name_bytes) == 0)
-                return st_error(STRATA_E_INVAL, "--adapter: two are named %.*s: give each a name of its own, as NAME=DIR",
+                return st_error(STRATA_E_INVAL, "--adapter: two are named %.*s: give each another name, as NAME=DIR",
                                 (int)e.name_bytes, e.name);
         }
     }

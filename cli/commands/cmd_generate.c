@@ -67,8 +67,8 @@ static void take_ends(struct cli_generation *g, const struct strata_chat *chat)
     if (g->tokenizer == NULL || strata_tokenizer_get_info(g->tokenizer, &info) != STRATA_OK)
         return;
     if (info.vocab > g->run.shape.vocab)
-        st_log(ST_LOG_NOTICE, "the tokenizer has %u tokens, and %s rows for %u: it neither reads nor makes the others",
-               info.vocab, g->args->model, g->run.shape.vocab);
+        st_log(ST_LOG_NOTICE, "the tokenizer has %u tokens, and %s rows for %u: the others never occur", info.vocab,
+               g->args->model, g->run.shape.vocab);
     if (chat == NULL)
         return;
     (void)!strata_sampling_end_at(&g->sampling, g->run.model, info.eos);
@@ -92,7 +92,7 @@ static strata_status agree(const struct cli_generation *g, const struct cli_prom
     return strata_comm_agree(g->run.ranks.comm, names, texts, sizeof(names) / sizeof(names[0]));
 }
 
-/* Standard input is rank 0's alone. */
+/* Only rank 0 has standard input. */
 static strata_status check_input(const struct cli_generation *g)
 {
     const struct cli_args *args = g->args;

@@ -61,14 +61,14 @@ static strata_status open_model(struct importing *i)
     return st == STRATA_OK ? strata_model_open(&i->model, i->config, &model) : st;
 }
 
-/* Checkpoints have a directory of their own. */
+/* Checkpoints may not share a directory with what is read. */
 static strata_status check_apart(const struct cli_args *args)
 {
     const char *const inputs[] = {args->positional.items[0], args->model};
 
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
         if (inputs[i] != NULL && st_file_is_same(args->out, inputs[i]))
-            return st_error(STRATA_E_INPUT, "--out %s: is the same directory as %s, which this command reads: name another one",
+            return st_error(STRATA_E_INPUT, "--out %s is the same directory as %s, which this command reads: name another",
                             args->out, inputs[i]);
     return STRATA_OK;
 }

@@ -23,7 +23,7 @@ static strata_status measure(struct cli_run *r, const struct cli_args *args)
     return st == STRATA_OK && args->out != NULL ? strata_machine_write(r->machine, args->out, args->overwrite) : st;
 }
 
-/* Ranks are there for their links alone: the first one goes on by itself. */
+/* Ranks are there only for their links: the first one goes on by itself. */
 static strata_status measure_links(struct cli_run *r, struct cli_ranks *ranks)
 {
     strata_status st;

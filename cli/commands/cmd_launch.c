@@ -35,7 +35,7 @@ static strata_status check_words(char **argv, int argc, uint32_t *ranks)
     strata_status st = cli_args_parse(&args, cli_command_named(argv[1]), argc, argv);
 
     if (st == STRATA_OK && (args.rank != CLI_NOT_GIVEN || args.world_size != CLI_NOT_GIVEN || args.local_rank != CLI_NOT_GIVEN))
-        st = st_error(STRATA_E_INVAL, "--rank, --world-size and --local-rank are strata launch's to say: leave them out");
+        st = st_error(STRATA_E_INVAL, "strata launch sets --rank, --world-size and --local-rank: leave them out");
     if (st == STRATA_OK && args.help)
         *ranks = 1;
     cli_args_fini(&args);

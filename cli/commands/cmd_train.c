@@ -32,11 +32,10 @@ static void note_tokens(struct train *t, uint64_t before)
     if (peak == before || peak <= planned)
         return;
     t->tokens_rss_bytes = peak;
-    st_log(
-        ST_LOG_NOTICE,
-        "making the tokens took %s of memory, and the run takes %s at most: a token file made with strata tokens before spares "
-        "it that",
-        st_size_text(took, peak), st_size_text(most, planned));
+    st_log(ST_LOG_NOTICE,
+           "making the tokens took %s of memory, and the run takes %s at most: to spare it, make a token file with strata tokens "
+           "first",
+           st_size_text(took, peak), st_size_text(most, planned));
 }
 
 /* What was asked for as a part of the run, or for each epoch, as Trainer counts them. */
@@ -69,13 +68,12 @@ static strata_status open_data(struct train *t)
     return st == STRATA_OK ? train_count_steps(t) : st;
 }
 
-/* Of a run that goes on, what its checkpoint says of evaluations, by which it may have ended early. */
+/* Take over the evaluations of the checkpoint that a run resumes from, by which it may have ended early. */
 static void recall_evals(struct train *t)
 {
     const bool goes_on = t->checkpoints.from != NULL;
 
-    cli_evals_begin(&t->evals, t->says.keep_best, t->args->early_stop,
-                    goes_on ? t->checkpoints.was.note : NULL);
+    cli_evals_begin(&t->evals, t->says.keep_best, t->args->early_stop, goes_on ? t->checkpoints.was.note : NULL);
     t->checkpoints.evals = &t->evals;
     t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_checkpoints_steps(&t->checkpoints) : t->steps_asked;
 }
@@ -121,15 +119,14 @@ static strata_status prepare(struct train *t)
 
 static strata_status open_monitor(struct train *t)
 {
-    return cli_monitor_open(&t->monitor,
-                            &(struct cli_monitor_opts){
-                                .tensorboard = t->says.tensorboard,
-                                .csv = t->says.csv,
-                                .overwrite = t->args->overwrite,
-                                .goes_on = t->checkpoints.from != NULL,
-                                .again = cli_checkpoints_begins(&t->checkpoints),
-                                .scales = t->run.shape.dtype == STRATA_F16,
-                            });
+    return cli_monitor_open(&t->monitor, &(struct cli_monitor_opts){
+                                             .tensorboard = t->says.tensorboard,
+                                             .csv = t->says.csv,
+                                             .overwrite = t->args->overwrite,
+                                             .goes_on = t->checkpoints.from != NULL,
+                                             .again = cli_checkpoints_begins(&t->checkpoints),
+                                             .scales = t->run.shape.dtype == STRATA_F16,
+                                         });
 }
 
 /* Begins all outputs before the first step, under temporary names, which keeps other runs from writing them. */
@@ -237,7 +234,7 @@ static void take_loss(struct train *t)
 
     if (!cli_evals_over(&t->evals, t->eval.targets) && speaks(t))
         st_log(ST_LOG_NOTICE,
-               "an evaluation is over %llu tokens, those before it were over %llu: their losses are compared all the same",
+               "this evaluation is over %llu tokens, earlier ones were over %llu: their losses are compared nevertheless",
                (unsigned long long)t->eval.targets, (unsigned long long)before);
     t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
 }

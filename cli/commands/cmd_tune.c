@@ -35,20 +35,19 @@ static strata_status check_text(const char *path)
 
     if ((st != STRATA_E_CONFIG && st != STRATA_E_INPUT) || !st_yaml_is_name(path))
         return st;
-    return st_error(STRATA_E_INVAL, "--write %s: only a file in JSON is changed: without --write the section is printed, to copy",
-                    path);
+    return st_error(STRATA_E_INVAL, "--write %s: only JSON files can be changed: without --write the section is printed", path);
 }
 
 /* Checks the output before spending a minute on measuring. */
 static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
     if (args->out != NULL && args->write_config != NULL)
-        return st_error(STRATA_E_INVAL, "--out writes a new file, --write changes one: name one of them");
+        return st_error(STRATA_E_INVAL, "--out writes a new file, --write changes one: give one of them");
     if (args->write_config != NULL && (st_fault_refuses("tune.access") || access(args->write_config, R_OK) != 0) &&
         errno != ENOENT)
         return st_error_errno(errno, "--write %s", args->write_config);
     if (args->write_config != NULL && access(args->write_config, R_OK) != 0)
-        return st_error(STRATA_E_INVAL, "--write %s: there is no such file to change: --out makes one", args->write_config);
+        return st_error(STRATA_E_INVAL, "--write %s: no such file to change: --out makes one", args->write_config);
     if (args->write_config != NULL) {
         const strata_status st = cli_output_check_place("--write", args->write_config);
 

@@ -1,7 +1,7 @@
 /* cli/commands/generation.h - a model that continues texts: how it chooses tokens, the text so far, and what is printed of it.
  *
  * One text at a time.  cli_generation_answer() continues the prompt that it is given; what the model has already seen of it is
- * not computed again.  Several ranks compute the same text: rank 0 chooses each token, and alone prints. */
+ * not computed again.  Several ranks compute the same text: rank 0 chooses each token, and only it prints. */
 #ifndef CLI_COMMANDS_GENERATION_H
 #define CLI_COMMANDS_GENERATION_H
 
@@ -55,7 +55,7 @@ strata_status cli_generation_text_begin(struct cli_generation *g);
 strata_status cli_generation_text_put(struct cli_generation *g, int32_t token);
 /** Print what was held back. */
 strata_status cli_generation_text_end(struct cli_generation *g);
-/** The answer's text, without zero bytes, which neither JSON nor a message can hold; NULL: there are ids alone. */
+/** The answer's text, without zero bytes, which neither JSON nor a message can hold; NULL: there are only ids. */
 const char *cli_generation_text(const struct cli_generation *g);
 
 /* generation_report.c */

@@ -125,7 +125,7 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
                       path, foreign);
     }
     if (st == STRATA_OK && lines->continued && file.bytes < bytes)
-        st_log(ST_LOG_NOTICE, "--metrics %s: %llu of %llu bytes are left of the run's earlier part", path,
+        st_log(ST_LOG_NOTICE, "--metrics %s: keeping %llu of %llu bytes of the run's earlier part", path,
                (unsigned long long)whole, (unsigned long long)bytes);
     if (st == STRATA_OK)
         st = copy_lines(lines, fd, path, whole);
@@ -180,7 +180,7 @@ strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier)
         return STRATA_OK;
     if (st_fault_refuses("metrics.cut") || ftruncate(lines->metrics.fd, (off_t)earlier) != 0 ||
         lseek(lines->metrics.fd, (off_t)earlier, SEEK_SET) < 0)
-        return st_error_errno(errno, "--metrics %s: cannot be cut", lines->metrics.path);
+        return st_error_errno(errno, "--metrics %s cannot be truncated", lines->metrics.path);
     lines->metrics_bytes = (off_t)earlier;
     return STRATA_OK;
 }
@@ -212,7 +212,7 @@ static void write_metrics(struct cli_lines *lines, cli_line_fn *put, void *ctx)
         lines->metrics_bytes = lseek(lines->metrics.fd, 0, SEEK_CUR);
         return;
     }
-    (void)st_error_errno(err, "--metrics %s: cannot be written", lines->metrics.path);
+    (void)st_error_errno(err, "--metrics %s cannot be written", lines->metrics.path);
     stop(&lines->metrics_on, lines->metrics_sentence);
     drop_half_line(lines);
 }

@@ -111,7 +111,7 @@ static strata_status append(struct cli_monitor_file *f, const void *bytes, size_
     return st;
 }
 
-/* Rows of the run's earlier part, up to so many sequences; what came after the checkpoint comes again.
+/* Rows of the run's earlier part, up to the checkpoint's sequences; what came after them comes again.
  * *all: there is nothing else in the file. */
 static strata_status keep_rows(struct cli_monitor_file *f, uint64_t sequences, bool *all)
 {

@@ -6,9 +6,9 @@
 #ifndef CLI_COMMANDS_MONITOR_H
 #define CLI_COMMANDS_MONITOR_H
 
-#include "strata/config.h"
 #include "cli/report/metrics.h"
 #include "core/system/file.h"
+#include "strata/config.h"
 
 #define CLI_MONITOR_SCALARS 4
 
@@ -38,7 +38,7 @@ struct cli_monitor_opts {
 /** Begin the files under temporary names.
  *  @return E_INPUT: a CSV file exists, and none of the flags says what to do, or one cannot be made; E_NOSPC, E_IO */
 strata_status cli_monitor_open(struct cli_monitor *m, const struct cli_monitor_opts *opts);
-/** Give them their names, with what they have of the run up to so many sequences. */
+/** Give them their names, with what they have of the run up to that number of sequences. */
 strata_status cli_monitor_begin(struct cli_monitor *m, uint64_t sequences);
 /** @param sequences  so far, the step's included */
 void cli_monitor_step(struct cli_monitor *m, const struct cli_step *step, uint64_t sequences);

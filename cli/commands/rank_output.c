@@ -15,7 +15,7 @@
 #define GROWS_BY    8u    /* a newline becomes "[1023] " and itself, any other byte four at most */
 #define WORDS_BYTES 8192u /* kept for what strata launch says itself */
 
-/* Of the stream: it never fails, and never waits. */
+/* The stream's write: it never fails and never waits. */
 static ssize_t keep(void *ctx, const char *text, size_t bytes)
 {
     struct cli_rank_output *out = ctx;
@@ -30,7 +30,7 @@ static ssize_t keep(void *ctx, const char *text, size_t bytes)
 }
 
 /* O_NONBLOCK belongs to what was opened, which other processes share: a pipe or a terminal is opened once more.  Where that is
- * refused, as of a socket, poll() alone says that a line fits. */
+ * refused, as of a socket, only poll() says that a line fits. */
 static void open_again(struct cli_rank_output *out)
 {
     char path[32];

@@ -32,7 +32,7 @@ bool cli_rank_output_has_room(const struct cli_rank_output *out, size_t raw);
 void cli_rank_output_write(struct cli_rank_output *out);
 /** What waits and what comes is lost. */
 void cli_rank_output_drop(struct cli_rank_output *out);
-/** Of one that was not opened nothing. */
+/** Does nothing for one that was not opened. */
 void cli_rank_output_close(struct cli_rank_output *out);
 
 #endif

@@ -114,7 +114,7 @@ static strata_status compare(void *ctx)
         return STRATA_OK;
     }
     if (s->from == NULL)
-        return st_error(STRATA_E_INPUT, "--out %s: holds %s already: " REMEDY, out, f->adapter ? "an adapter" : "a model");
+        return st_error(STRATA_E_INPUT, "--out %s holds %s already: " REMEDY, out, f->adapter ? "an adapter" : "a model");
     if (cli_checkpoints_steps(s) != q->steps)
         return st_error(STRATA_E_INPUT,
                         "--out %s: holds %s already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,

@@ -16,7 +16,7 @@ struct cli_resubmitted {
     struct cli_unsaved unsaved;  /* what an attempt has left whose last checkpoint failed */
 };
 
-/** Whether there may be nothing to do; reads next to nothing.  Rank 0 alone asks, whose --out is.
+/** Whether there may be nothing to do; reads next to nothing.  Only rank 0 asks, whose --out it is.
  *  @param adapter  the run trains one, which --out is */
 void cli_resubmitted_ask(struct cli_resubmitted *f, const struct cli_checkpoints *s, bool adapter);
 /** Where there may: compare the model with the checkpoint, all of both; every rank gets rank 0's answer.  E_INPUT: they differ,

@@ -58,7 +58,7 @@ static void keep_date(struct train *t)
     t->run.date = date;
     localtime_r(&now, &parts);
     if ((strftime(today, sizeof(today), "%Y-%m-%d", &parts) == 0 || strcmp(today, date) != 0) && speaks(t))
-        st_log(ST_LOG_NOTICE, "templates take %s for today, as in the run that goes on", date);
+        st_log(ST_LOG_NOTICE, "chat template date: %s (from the resumed run)", date);
 }
 
 strata_status train_before_model(struct train *t)
@@ -99,15 +99,15 @@ static strata_status check_out(const struct train *t)
     if (path == NULL || !speaks(t) || t->resubmitted.asked)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-        return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
+        return st_error(STRATA_E_INPUT, "--out %s is a file, not a directory", path);
     if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
         st = cli_output_check_dir("--out", path, args);
         return st == STRATA_OK && !t->run.shape.adapter ? cli_output_check_replaced("--out", path, args) : st;
     }
     if (errno != ENOENT)
-        return st_error_errno(errno, "--out %s: cannot be written", path);
+        return st_error_errno(errno, "--out %s cannot be written", path);
     if (lstat(path, &info) == 0)
-        return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
+        return st_error(STRATA_E_INPUT, "--out %s is a dangling link: make the directory that it names, or name another", path);
     if ((st = st_path_copy(out, path)) != STRATA_OK)
         return st;
     out[st_path_length(out)] = '\0';

@@ -71,7 +71,7 @@ strata_status train_check_evaluated(struct train *t);
 strata_status train_before_model(struct train *t);
 /** Where its results go.  Without a model: as far as that can be said.  Makes nothing. */
 strata_status train_before_plan(struct train *t);
-/** The options that its trace is written by: a run that resumes has one of its own, beside those of its earlier parts. */
+/** The options of the trace: a resumed run writes another, beside those of its earlier parts. */
 struct cli_args train_traces(const struct cli_args *args);
 /** As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
  *  steps. */
@@ -81,7 +81,7 @@ strata_status train_count_steps(struct train *t);
 
 /** After the last step: digests, the model.  E_CANCELLED: the run was ended early. */
 strata_status train_finish(struct train *t);
-/** Of a run that was finished before: says so, prints its digests. */
+/** Say that the run was finished before, and print its digests. */
 strata_status train_say_finished(struct train *t);
 /** Writes the summary; the run's status goes through, and its sentence. */
 strata_status train_summarise(struct train *t, strata_status st);

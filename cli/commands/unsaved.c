@@ -57,7 +57,7 @@ static strata_status check_own(const char *path, const char *save)
     if (st != STRATA_OK || !there)
         return st;
     cli_unsaved_read(&have, save);
-    return have.there ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: is there, and no run wrote it", path);
+    return have.there ? STRATA_OK : st_error(STRATA_E_INPUT, "%s exists, and no run wrote it", path);
 }
 
 strata_status cli_unsaved_write(const struct cli_unsaved *u, const char *save)

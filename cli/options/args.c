@@ -57,7 +57,7 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
         return st;
     o = cli_option_find(args->command, name);
     if (cli_words_want(args, o, name, value != NULL ? value : c->argv[c->at])) {
-        if (value == NULL) /* a switch may stand alone */
+        if (value == NULL) /* a switch may have no value */
             value = c->at == c->argc || is_option(c->argv[c->at]) ? "true" : c->argv[c->at++];
         return cli_words_take(args, word, name, value);
     }
@@ -206,13 +206,13 @@ static void overrides_first(struct cli_list *list, uint32_t from)
         }
 }
 
-/* The adapter of the command line has settings of its own, which stand in place of the file's. */
+/* The adapter of the command line has settings, which replace the file's. */
 static strata_status replace_adapter(struct cli_args *args)
 {
     const char *key = strata_recipe_key_of(args->recipe, "strata.lora");
 
     if (key != NULL)
-        st_log(ST_LOG_NOTICE, "%s: %s: --adapter %s has settings of its own, and those here are not used",
+        st_log(ST_LOG_NOTICE, "%s: %s: --adapter %s has settings, and those here are not used",
                args->recipe_file != NULL ? args->recipe_file : "command line", key, args->adapter);
     return cli_override_push(args, "strata.lora", "null");
 }
@@ -271,8 +271,8 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
 
     if (args->positional.count > 0 && (is_of_xtuner(args->positional.items[0]) || st_path_ends(args->positional.items[0], ".py")))
         return st_error(STRATA_E_CONFIG,
-                        "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
-                        "(load_from, dataset, lr, ...) in a .yaml or .json file",
+                        "%s: Python files are not run: write the values as XTuner's training arguments (load_from, dataset, lr, "
+                        "...) in a .yaml or .json file",
                         args->positional.items[0]);
     if (file == NULL && !args->is_a_run)
         return cli_words_refuse(args);
@@ -484,10 +484,10 @@ static bool given_at(char name[CLI_WORD_MAX], const char **value, const struct c
     return true;
 }
 
-/* Of what is given twice the last counts, as it does elsewhere; that is said. */
+/* The last of several values counts, as it does elsewhere; a notice says so. */
 static void tell_repeats(const struct cli_args *args, const struct cursor *c)
 {
-    for (int i = 2; i < c->argc && args->command != CLI_CMD_LAUNCH; i++) { /* a rank tells of its own */
+    for (int i = 2; i < c->argc && args->command != CLI_CMD_LAUNCH; i++) { /* each rank does so */
         char name[CLI_WORD_MAX], other[CLI_WORD_MAX];
         const char *value, *last = NULL, *next;
         bool first = true;
@@ -500,7 +500,7 @@ static void tell_repeats(const struct cli_args *args, const struct cursor *c)
                 last = next;
             }
         if (first && last != NULL && strcmp(value, last) != 0)
-            st_log(ST_LOG_NOTICE, "%s is given twice: %s counts, and %s does not", name, last, value);
+            st_log(ST_LOG_NOTICE, "%s is given twice: %s counts, not %s", name, last, value);
     }
 }
 

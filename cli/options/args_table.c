@@ -64,7 +64,7 @@ static const struct cli_option options[] = {
     {{"mask-history"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(mask_history), "texts.mask_history tokens.mask_history", 0, 0, NULL, "train only the last answer of a conversation"},
     {{"strict"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_FLAG, AT(strict), "texts.strict", 0, 0, NULL,
      "a row that cannot be read ends the run; default: it is left out, counted and named"},
-    {{"no-shuffle"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(no_shuffle), "train.no_shuffle", 0, 0, NULL, "sequences come as the files have them, in every pass; default: each pass in an order of its own"},
+    {{"no-shuffle"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(no_shuffle), "train.no_shuffle", 0, 0, NULL, "sequences come as the files have them, in every pass; default: each pass in another order"},
     {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_TOKENS, VALUE_COUNT, AT(seed), "model.seed texts.seed resume.data_seed", 0, WHOLE_MAX, "N",
      "of a preset's weights, of new adapters and of the order of the data; default 0"},
     FOR(CLI_CMD_EVAL, NULL, "of a preset's weights; default 0"),
@@ -408,7 +408,7 @@ static void option_print(const struct cli_option *o, enum cli_command command, F
     st_print(file, "%s\n", o->names[1] != NULL ? ")" : "");
 }
 
-/* A command that reads a configuration has so many options that they come in groups. */
+/* A command that reads a configuration has many options: they come in groups. */
 void cli_args_print_options(enum cli_command command, FILE *file)
 {
     const bool grouped = (command & CONFIGURES) != 0;

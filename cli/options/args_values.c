@@ -55,7 +55,7 @@ static strata_status number_check(const struct cli_option *o, const char *text, 
     return STRATA_OK;
 }
 
-/* Of counts of steps a number below 1 is a part of the run, as Trainer's are, and "epoch" the end of each.  False: it is neither.
+/* Where steps are counted a number below 1 is a part of the run, as Trainer's are, and "epoch" the end of each.  False: neither.
  */
 static bool part_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
@@ -175,11 +175,11 @@ strata_status cli_name_push(struct cli_args *args, const char *path, const char 
     return st;
 }
 
-/* Of two the last would count, where a user may well mean both. */
+/* The second would replace the first, and a user may mean both. */
 static strata_status once_take(const char **taken, const struct cli_option *o, const char *text)
 {
     if (*taken != NULL)
-        return st_error(STRATA_E_INVAL, "--%s %s: there is --%s %s already, and a machine has one kind%s", o->names[0], text,
+        return st_error(STRATA_E_INVAL, "--%s %s: --%s %s is given already, and a machine has one kind%s", o->names[0], text,
                         o->names[0], *taken, strcmp(o->names[0], "gpu") == 0 ? " (--ranks N: of N such cards)" : "");
     *taken = text;
     return STRATA_OK;

@@ -1,4 +1,4 @@
-/* cli/options/args_values.h - values of options, for args.c alone. */
+/* cli/options/args_values.h - values of options, for args.c only. */
 #ifndef CLI_OPTIONS_ARGS_VALUES_H
 #define CLI_OPTIONS_ARGS_VALUES_H
 

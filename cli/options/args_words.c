@@ -1,4 +1,4 @@
-/* cli/options/args_words.c - LLaMA-Factory's ways to say its keys: key=value behind a file, --key value beside one or alone. */
+/* cli/options/args_words.c - LLaMA-Factory's ways to say its keys: key=value behind a file, --key value with or without one. */
 #include "cli/options/args_words.h"
 #include "cli/options/args_values.h"
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* cli/options/args_words.h - words of the command line that are a trainer's keys, for args.c alone. */
+/* cli/options/args_words.h - words of the command line that are a trainer's keys, for args.c only. */
 #ifndef CLI_OPTIONS_ARGS_WORDS_H
 #define CLI_OPTIONS_ARGS_WORDS_H
 

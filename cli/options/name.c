@@ -19,16 +19,11 @@ bool cli_name_reads_otherwise(const char *text)
 strata_status cli_name_check_dir(const char *dir)
 {
     if (strchr(dir, ',') != NULL)
-        return st_error(
-            STRATA_E_INVAL,
-            "--nvme %s: a comma ends a directory's name in a configuration: give --nvme once for each directory, or a "
-            "link without a comma",
-            dir);
+        return st_error(STRATA_E_INVAL,
+                        "--nvme %s: a comma separates directories: give --nvme once for each, or a link without a comma", dir);
     if (dir[0] == ' ' || dir[strlen(dir) - 1] == ' ')
-        return st_error(
-            STRATA_E_INVAL,
-            "--nvme \"%s\": blanks at the ends of a directory's name are dropped in a configuration: give a link to it", dir);
-    return st_text_is_utf8(dir)
-               ? STRATA_OK
-               : st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8, as a configuration is: give a link to it", dir);
+        return st_error(STRATA_E_INVAL, "--nvme \"%s\": a configuration drops blanks at the ends of a name: give a link to it",
+                        dir);
+    return st_text_is_utf8(dir) ? STRATA_OK
+                                : st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8: give a link to it", dir);
 }

@@ -75,7 +75,7 @@ static strata_status check_no_checkpoint(const char *path, const char *dir)
             st = st_file_find(&there, name);
     if (st != STRATA_OK || !there)
         return st;
-    return st_error(STRATA_E_INPUT, "%s: lies in a checkpoint, whose files stay as they are: name another place", path);
+    return st_error(STRATA_E_INPUT, "%s lies in a checkpoint, whose files may not change: name another place", path);
 }
 
 /* The same for the directory above, of which `dir` may be the part that holds the model's small files, or one that is not there

@@ -20,7 +20,7 @@ strata_status cli_output_create(struct st_new_file *file, const char *option, co
 /** E_INPUT if a directory for checkpoints, or for something else that is new, is a checkpoint, or lies in one. */
 strata_status cli_output_check_save(const char *option, const char *dir);
 
-/** Of a job that runs again: what an earlier attempt left under the name gets another one, and a notice says which. */
+/** Rename what an earlier attempt of the job left under the name; a notice says how it is called now. */
 strata_status cli_output_set_aside(const char *option, const char *path);
 
 #endif

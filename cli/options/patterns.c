@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FILES_MOST 65536u /* of one pattern; strata_data_open() takes so many */
+#define FILES_MOST 65536u /* of one pattern, as many as strata_data_open() takes */
 
 static strata_status find_pattern(bool *is_pattern, const char *name)
 {
@@ -60,7 +60,7 @@ static strata_status match(struct cli_args *args, struct cli_list *out, const ch
     int rc;
 
     if (strstr(pattern, "**") != NULL)
-        return st_error(STRATA_E_INVAL, "%s: \"**\" stands for no directories here: name each, as in 'data/*/*.jsonl'", pattern);
+        return st_error(STRATA_E_INVAL, "%s: \"**\" is not supported: name each level, as in 'data/*/*.jsonl'", pattern);
     rc = st_fault_refuses("patterns.glob") ? GLOB_ABORTED : glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found);
     if (rc == GLOB_NOMATCH)
         st = st_error(STRATA_E_INPUT, "%s: no file matches", pattern);
@@ -136,7 +136,7 @@ static strata_status push_file(struct cli_list *out, const char *name)
         return cli_list_push(out, name);
     if ((st = refuse_tables(name)) != STRATA_OK)
         return st;
-    return st_error(STRATA_E_INPUT, "%s: is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
+    return st_error(STRATA_E_INPUT, "%s is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
                     (int)st_path_length(name), name);
 }
 

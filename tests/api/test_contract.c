@@ -423,7 +423,7 @@ TEST_SETUP(no_argument_is_left_out, scratch_create, scratch_remove)
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
     assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
     assert_refused(strata_plan_json(r.plan, NULL, NULL), "json is NULL");
-    assert_refused(strata_plan_json(r.plan, &no_part, &json), "parts 256 has one that there is not");
+    assert_refused(strata_plan_json(r.plan, &no_part, &json), "parts 256 has an unknown bit");
     assert_refused(strata_plan_print(r.plan, NULL, NULL), "file is NULL");
     assert_refused(strata_engine_create(NULL, r.plan, NULL), "engine is NULL");
     assert_refused(strata_engine_step(r.engine, NULL, ids, NULL, NULL), "tokens is NULL");
@@ -485,7 +485,7 @@ TEST(a_use_allows_what_it_is_for)
 
     assert_ok(run_open(&plans, NULL));
     assert_ok(strata_plan_make(&plans.plan, plans.model, NULL));
-    assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "for planning alone");
+    assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "only for planning");
     assert_ok(run_open(&evaluates, NULL));
     assert_ok(run_start(&evaluates));
     assert_refused(strata_engine_step(evaluates.engine, ids, ids, NULL, NULL), "another use");

@@ -93,7 +93,7 @@ TEST_SETUP(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_re
         kept_log_begin(ST_LOG_NOTICE);
         assert_ok(strata_data_open(&r.data, r.model, &path, 1));
         kept_log_end();
-        assert_int_equal(strstr(kept_log.last, "short rotary factors") != NULL && kept_log.count > 0, rows[i].told);
+        assert_int_equal(strstr(kept_log.last, "the long RoPE factors apply") != NULL && kept_log.count > 0, rows[i].told);
         strata_data_close(r.data);
         strata_model_close(r.model);
         r.data = NULL;
@@ -189,7 +189,7 @@ TEST(steps_may_be_told_later)
     model_opts.model = "nano";
     assert_ok(strata_model_open(&r.model, r.config, &model_opts));
     assert_refused(strata_model_set_steps(NULL, 3), "model is NULL");
-    assert_refused(strata_model_set_steps(r.model, 0), "one step or more");
+    assert_refused(strata_model_set_steps(r.model, 0), "at least one");
     assert_int_equal(strata_model_set_steps(r.model, 11), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "decay_mom_rate: 0.1 brings beta1 to 1 at step 11"));
     assert_ok(strata_model_set_steps(r.model, 10));
@@ -264,8 +264,8 @@ TEST(a_name_says_the_kind)
     static const struct {
         const char *name;
         enum strata_data_kind kind;
-    } names[] = {{"-", STRATA_KIND_TEXT},        {"a.txt", STRATA_KIND_TEXT},     {"a.jsonl", STRATA_KIND_ROWS},
-                 {"a.json", STRATA_KIND_ROWS},   {"a.ndjson", STRATA_KIND_ROWS},  {"a.bin", STRATA_KIND_TOKENS},
+    } names[] = {{"-", STRATA_KIND_TEXT},          {"a.txt", STRATA_KIND_TEXT},    {"a.jsonl", STRATA_KIND_ROWS},
+                 {"a.json", STRATA_KIND_ROWS},     {"a.ndjson", STRATA_KIND_ROWS}, {"a.bin", STRATA_KIND_TOKENS},
                  {"a.txt.bin", STRATA_KIND_TOKENS}};
     enum strata_data_kind kind;
 
@@ -310,10 +310,14 @@ TEST_SETUP(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove)
 TEST_SETUP(documents_need_a_tokenizer, scratch_create, scratch_remove)
 {
     static const struct strata_texts_opts given[] = {
-        {.opts_size = sizeof(given[0]), .chat_template = "chatml"}, {.opts_size = sizeof(given[0]), .date = "2026-07-31"},
-        {.opts_size = sizeof(given[0]), .layout = "packed"},        {.opts_size = sizeof(given[0]), .max_samples = 1},
-        {.opts_size = sizeof(given[0]), .train_on_prompt = true},   {.opts_size = sizeof(given[0]), .mask_history = true},
-        {.opts_size = sizeof(given[0]), .turn_ends = true},         {.opts_size = sizeof(given[0]), .strict = true},
+        {.opts_size = sizeof(given[0]), .chat_template = "chatml"},
+        {.opts_size = sizeof(given[0]), .date = "2026-07-31"},
+        {.opts_size = sizeof(given[0]), .layout = "packed"},
+        {.opts_size = sizeof(given[0]), .max_samples = 1},
+        {.opts_size = sizeof(given[0]), .train_on_prompt = true},
+        {.opts_size = sizeof(given[0]), .mask_history = true},
+        {.opts_size = sizeof(given[0]), .turn_ends = true},
+        {.opts_size = sizeof(given[0]), .strict = true},
         {.opts_size = sizeof(given[0]), .as_trl = true},
     };
     static const char *const names[] = {"texts.chat_template ",   "texts.date ",         "texts.layout ",    "texts.max_samples ",

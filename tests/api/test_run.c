@@ -284,12 +284,12 @@ TEST_SETUP(a_schedule_needs_its_length, scratch_create, scratch_remove)
             run_close(&r);
             continue;
         }
-        assert_refused(run_train(&r, 0, 1, &step), "nobody has said how many steps");
+        assert_refused(run_train(&r, 0, 1, &step), "needs the number of steps");
         assert_ok(strata_engine_set_lr(r.engine, 0.5e-3));
         assert_ok(run_train(&r, 0, 1, &step));
         assert_true(step.lr == 0.5e-3);
         assert_ok(strata_engine_load(r.engine)); /* the schedule's rate again */
-        assert_refused(run_train(&r, 0, 1, &step), "nobody has said how many steps");
+        assert_refused(run_train(&r, 0, 1, &step), "needs the number of steps");
         assert_refused(strata_model_set_steps(r.model, UINT64_MAX), "at most 2^53");
         assert_ok(strata_model_set_steps(r.model, 8));
         assert_ok(run_train(&r, 0, 1, &step));
@@ -384,12 +384,12 @@ TEST_SETUP(a_position_follows_what_was_given, scratch_create, scratch_remove)
     assert_ok(run_open(&r, NULL));
     assert_ok(run_start(&r));
     for (int loads = 0; loads < 2; loads++) {
-        assert_refused(strata_engine_forward(r.engine, ids, 1, 1, logits), "at position 1, and the sequence has 0");
+        assert_refused(strata_engine_forward(r.engine, ids, 1, 1, logits), "at position 1, but the sequence has 0");
         assert_ok(strata_engine_forward(r.engine, ids, 4, 0, logits));
-        assert_refused(strata_engine_forward(r.engine, ids + 5, 1, 5, logits), "at position 5, and the sequence has 4");
+        assert_refused(strata_engine_forward(r.engine, ids + 5, 1, 5, logits), "at position 5, but the sequence has 4");
         assert_ok(strata_engine_forward(r.engine, ids + 4, 1, 4, logits));
         assert_ok(strata_engine_forward(r.engine, ids + 2, 1, 2, again)); /* 3 and 4 are forgotten */
-        assert_refused(strata_engine_forward(r.engine, ids + 4, 1, 4, again), "at position 4, and the sequence has 3");
+        assert_refused(strata_engine_forward(r.engine, ids + 4, 1, 4, again), "at position 4, but the sequence has 3");
         assert_status(strata_engine_forward(r.engine, &beyond, 1, 0, again), STRATA_E_INPUT, "it changes nothing");
         assert_ok(strata_engine_forward(r.engine, ids + 3, 2, 3, again));
         assert_memory_equal(logits, again, sizeof(logits));

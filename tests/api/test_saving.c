@@ -352,7 +352,7 @@ TEST_SETUP(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove)
         if (!fails) {
             check_saved(&at_save, &later);
         } else {
-            assert_non_null(strstr(kept_log.last, "the last checkpoint is not made: "));
+            assert_non_null(strstr(kept_log.last, "the last checkpoint was not made: "));
             assert_status(strata_checkpoint_open(&checkpoint, scratch_path("save")), STRATA_E_INPUT, "of one that is not made");
         }
         scratch_remove(state);
@@ -448,7 +448,7 @@ TEST_SETUP(what_bits_depend_on_is_compared, scratch_create, scratch_remove)
     run_close(&r);
     for (int change = 0; change < 6; change++) {
         static const char *const says[] = {NULL,
-                                           "whose sums or roundings were others: bits may differ",
+                                           "which summed or rounded otherwise: bits may differ",
                                            "was saved with the device abacus, and this one is cpu: bits may differ",
                                            "was saved with the instruction set odd, and this one is ",
                                            "was saved with the matmul library mine, and this one is ",

@@ -70,7 +70,7 @@ TEST_SETUP(what_no_checkpoint_can_say_is_refused, scratch_create, scratch_remove
     assert_refused(strata_engine_resume(r.engine, checkpoint, &other), "data_order: 5 is not an order");
     other.data_order = STRATA_DATA_SHUFFLED;
     assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
-    assert_non_null(strstr(strata_last_error(), "by a run with train.no_shuffle, and this one is one without it"));
+    assert_non_null(strstr(strata_last_error(), "by a run with train.no_shuffle, and this one is without it"));
     other.data_order = STRATA_DATA_CYCLE;
     assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
     assert_non_null(strstr(strata_last_error(), "by a run with data_order 1, and this one has 3"));
@@ -112,7 +112,7 @@ TEST_SETUP(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_re
     kept_log_end();
     assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(kept_log.count, 1);
-    assert_non_null(strstr(kept_log.last, "the last checkpoint is not made: making directory "));
+    assert_non_null(strstr(kept_log.last, "the last checkpoint was not made: making directory "));
     assert_ok(strata_engine_saved(r.engine, true, &saved));
     assert_int_equal(saved.steps, 2);
     run_close(&r);

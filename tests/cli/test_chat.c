@@ -312,7 +312,7 @@ TEST(a_full_context_ends_it)
     run_with(w, &p, "generate --model tests/golden/chat/qwen --chat --context 60", "tell me\nmore\nand more\n");
     assert_int_equal(p.code, 2);
     assert_true(lines_of(p.out) >= 1);
-    assert_non_null(strstr(p.err, "there is room for 60: begin another one, or give it more with --context"));
+    assert_non_null(strstr(p.err, "there is room for 60: begin another, or raise --context"));
     program_free(&p);
 }
 

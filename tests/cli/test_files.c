@@ -97,7 +97,7 @@ TEST(a_link_to_a_directory_is_followed)
     char *path = workplace_expand(w, "{w}/out");
 
     link_to(w, "elsewhere", "{w}/out");
-    ends(w, RUN "--out {w}/out", 2, "out: is a dangling link: make the directory that it names");
+    ends(w, RUN "--out {w}/out", 2, "out is a dangling link: make the directory that it names");
     workplace_make_dir(w, "elsewhere");
     ends(w, RUN "--out {w}/out", 0, "");
     assert_true(workplace_exists(w, "elsewhere/model.safetensors"));
@@ -196,7 +196,7 @@ TEST(metrics_that_cannot_be_written_do_not_end_the_run)
     const struct workplace *w = *state;
 
     ends(w, STEPS "--max-steps 4 --metrics {w}/m.jsonl --out {w}/out --fault metrics.write:2:1:-28", 4,
-         "m.jsonl: cannot be written: No space left on device: the rest of the run is not in it");
+         "m.jsonl cannot be written: No space left on device: the rest of the run is not in it");
     ends(w, "eval --model {w}/out --data {w}/good.bin --seq-len 32", 0, "");
     workplace_remove(w, "out");
     workplace_remove(w, "m.jsonl");

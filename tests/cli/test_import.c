@@ -511,8 +511,8 @@ TEST(another_runs_directory_is_refused)
     program_free(&p);
     assert_int_equal(workplace_entries(w, "c"), 1);
     workplace_remove(w, "c");
-    expect_refusal(w, IMPORT_TO "{w}/parts", 2, "parts: is the same directory as ");
-    expect_refusal(w, IMPORT_TO "{w}/hf/", 2, "hf/: is the same directory as ");
+    expect_refusal(w, IMPORT_TO "{w}/parts", 2, "parts is the same directory as ");
+    expect_refusal(w, IMPORT_TO "{w}/hf/", 2, "hf/ is the same directory as ");
 }
 
 TEST_GROUP(take_apart, workplace_teardown);

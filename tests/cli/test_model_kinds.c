@@ -41,18 +41,18 @@ TEST(models_that_are_none)
     static const struct {
         const char *name, *wanted;
     } rows[] = {
-        {"m.gguf", "m.gguf: GGUF is not read: transformers makes a model directory of it"},
+        {"m.gguf", "m.gguf: GGUF is not read: "},
         {"guff", "guff: GGUF is not read: "},
         {"adapter", "adapter: an adapter of org/base: name that with --model, this with --adapter"},
         {"adapter/adapter_config.json", "settings of an adapter: name its base with --model"},
         {"nameless", "nameless: an adapter of another model: "},
         {"meta", "meta: has params.json, the form of those who published it"},
         {"w.safetensors", "w.safetensors: a file of weights: name its directory"},
-        {"w.bin", "w.bin: of weights name the directory, which has config.json, too; tokens go to --data"},
+        {"w.bin", "w.bin: weights: name their directory"},
         {"rows.parquet", "rows.parquet: a table of data, not a model: give it to --data as .jsonl"},
         {"rows.csv", "rows.csv: a table of data, not a model"},
         {"chats.jsonl", "chats.jsonl: data, not a model: give it to --data"},
-        {"file", "file: is no directory"},
+        {"file", "file is not a directory"},
     };
     const struct workplace *w = *state;
 
@@ -68,7 +68,7 @@ TEST(files_here_are_no_presets)
 
     workplace_run(*state, &p, "plan --model README.md");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "--model README.md: is no directory"));
+    assert_non_null(strstr(p.err, "--model README.md is not a directory"));
     program_free(&p);
     workplace_run(*state, &p, "plan --model nonsuch");
     assert_non_null(strstr(p.err, "no model preset \"nonsuch\""));

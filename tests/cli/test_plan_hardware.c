@@ -215,7 +215,7 @@ TEST(a_published_name_is_enough)
         snprintf(command, sizeof(command), "plan --model %s --seq-len 128 --micro-batch 1 --gpu h100", names[i]);
         workplace_run_ok(w, &p, command);
         assert_non_null(strstr(p.out, "llama-1b: 1.24 billion parameters"));
-        assert_int_equal(strstr(p.err, "taken for the preset llama-1b") != NULL, i < 2);
+        assert_int_equal(strstr(p.err, "using the preset llama-1b") != NULL, i < 2);
         program_free(&p);
     }
 }
@@ -239,7 +239,7 @@ TEST(shapes_are_enough)
     workplace_write(w, "shapes.json", shapes, sizeof(shapes) - 1);
     workplace_write(w, "ds.json", unsaid, sizeof(unsaid) - 1);
     workplace_run_ok(w, &of_file, "plan --gpu 4090 --model {w}/shapes.json --config {w}/ds.json");
-    assert_non_null(strstr(of_file.err, "turns on neither bf16 nor fp16: fp32"));
+    assert_non_null(strstr(of_file.err, "turns on neither bf16 nor fp16: using fp32"));
     assert_non_null(strstr(of_file.out, "parameters in fp32, 2 blocks"));
     program_free(&of_file);
 }

@@ -86,7 +86,7 @@ TEST(unlike_numbers_of_drives_are_refused_at_the_start)
     workplace_make_dir(w, "nvme2");
     ranks_run(w, &r, 2, RUN ON_DRIVES "--machine {w}/machine.json", "--set strata.nvme=[\"{w}/nvme\"]");
     all_end_with(&r, 2);
-    ranks_must_say(r.programs[0].err, "error: rank 1 deals its swap out over its directories in another way than rank 0");
+    ranks_must_say(r.programs[0].err, "error: rank 1 stripes its swap otherwise than rank 0");
     assert_null(strstr(r.programs[0].err, "the run goes on"));
     assert_false(workplace_exists(w, "saved"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
@@ -188,7 +188,7 @@ TEST(a_narrow_wire_is_of_a_number_of_ranks)
     workplace_run_ok(w, &one,
                      RUN "--machine {w}/machine.json --max-steps 3 --set strata.wire=bf16 --set strata.leaves=2 --grad-accum 2 "
                          "--resume {w}/saved");
-    ranks_must_say(one.err, "over 1 rank from here on, and in ");
+    ranks_must_say(one.err, "over 1 rank now, in ");
     program_free(&one);
     workplace_remove(w, "saved");
 }

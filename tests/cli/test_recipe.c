@@ -352,7 +352,7 @@ TEST(without_shuffling_a_run_resumes)
     assert_string_equal(whole, parts);
     workplace_run(w, &p, IN_ORDER "--max-steps 4 --resume {w}/ordered");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "was saved by a run with --no-shuffle, and this one is one without it"));
+    assert_non_null(strstr(p.err, "was saved by a run with --no-shuffle, and this one is without it"));
     program_free(&p);
 #undef IN_ORDER
 }

@@ -121,7 +121,8 @@ TEST(parts_of_the_run_are_steps)
     size_t bytes;
 
     put(w, "r.yaml", FULL "val_size: 0.25\neval_strategy: steps\neval_steps: 0.3\nsave_steps: 0.5\nlogging_steps: 0.5\n");
-    workplace_run_ok(w, &p, TRAIN "--val-size 0.25 --max-steps 5 --save {w}/parts --set strata.keep=9 --metrics {w}/m.jsonl --overwrite");
+    workplace_run_ok(
+        w, &p, TRAIN "--val-size 0.25 --max-steps 5 --save {w}/parts --set strata.keep=9 --metrics {w}/m.jsonl --overwrite");
     program_free(&p);
     metrics = workplace_read(w, "m.jsonl", &bytes);
     for (int step = 1; step <= 5; step++) { /* 2, 4 and the last */
@@ -224,7 +225,7 @@ TEST(an_adapter_of_the_line_has_its_own_settings)
     put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 4\nlora_target: v_proj\n");
     workplace_run_ok(w, &p, TRAIN "--adapter {w}/two --out {w}/on");
     assert_one_line(&p, "r.yaml: finetuning_type: --adapter ");
-    assert_one_line(&p, "two has settings of its own, and those here are not used");
+    assert_one_line(&p, "two has settings");
     program_free(&p);
     settings = workplace_read(w, "on/adapter_config.json", &bytes);
     assert_non_null(strstr(settings, "\"r\":2"));
@@ -281,12 +282,12 @@ TEST(its_words_count_over_its_file)
         {"cutoff_len=[1", "command line: cutoff_len:"},
         {"extra", "unexpected argument \"extra\""},
         {"nothing.b=1", "strata: error: nothing (command line): no key of LLaMA-Factory"},
-        {"max_steps=1 max_steps=2 learning_rat=1", "command line: max_steps is given twice: 2 counts, and 1 does not"},
+        {"max_steps=1 max_steps=2 learning_rat=1", "command line: max_steps is given twice: 2 counts, not 1"},
         {"per_device_train_batch_size=2 --config {w}/four.json",
          "strata: error: command line: per_device_train_batch_size asks for train_micro_batch_size_per_gpu = 2, and it is 4 in "},
-        {"--config {w}/no.json --config {w}/four.json", "four.json counts, and "},
-        {"--set steps_per_print=2 --set steps_per_print=3 extra", "--set steps_per_print is given twice: 3 counts, and 2 does not"},
-        {"--lr 1e-3 --learning-rate=1e-4 extra", "--lr is given twice: 1e-4 counts, and 1e-3 does not"},
+        {"--config {w}/no.json --config {w}/four.json", "four.json counts, not "},
+        {"--set steps_per_print=2 --set steps_per_print=3 extra", "--set steps_per_print is given twice: 3 counts, not 2"},
+        {"--lr 1e-3 --learning-rate=1e-4 extra", "--lr is given twice: 1e-4 counts, not 1e-3"},
     };
     const struct workplace *w = *state;
 

@@ -39,11 +39,11 @@ static const struct {
     {NANO DATA STEPS "--lr 0.01", 0, OTHER, "optimizer.params.lr is 0.01 from here on; in .* it was 5e-05"},
     {NANO DATA STEPS "--set gradient_clipping=0.5", 0, OTHER, "gradient_clipping is 0.5 from here on; in .* it was 1"},
     {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 2", 0, ANY,
-     "in other parts than in .* \\(2 at a time, and 1 here\\): bits may differ"},
+     "otherwise than in .* \\(2 at a time, 1 here\\): bits may differ"},
     {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 2 --set strata.leaves=2", 0, ANY,
      "strata.leaves is 2 from here on; in .* it was 1"},
-    {NANO DATA "--max-steps 4 --micro-batch 1", 0, ANY, "in other parts than in .* \\(2 at a time, and 1 here\\)"},
-    {NANO DATA "--max-steps 4", 0, ANY, "in other parts than in .* \\(2 at a time, and 1 here\\)"},
+    {NANO DATA "--max-steps 4 --micro-batch 1", 0, ANY, "otherwise than in .* \\(2 at a time, 1 here\\)"},
+    {NANO DATA "--max-steps 4", 0, ANY, "otherwise than in .* \\(2 at a time, 1 here\\)"},
     {NANO DATA "--max-steps 4 --grad-accum 1", 0, SAME, NULL},
     {NANO DATA "--max-steps 4 --micro-batch 3", 2, OTHER,
      "train_batch_size 2 \\(the checkpoint's\\) is not train_micro_batch_size_per_gpu .--micro-batch. 3 "},
@@ -56,8 +56,8 @@ static const struct {
     {NANO "--data {w}/good.bin --seq-len 64 " STEPS, 2, OTHER, "--seq-len 32 --seed 0, and this one has 64 and 0"},
     {NANO "--data {w}/good.heldout.bin --seq-len 32 " STEPS, 2, OTHER, "good.heldout.bin is not the file .*good.bin"},
     {NANO DATA "--data {w}/good.heldout.bin " STEPS, 2, OTHER, "over 1 token file, and this one has 2"},
-    {NANO DATA "--epochs 1 --micro-batch 2", 2, OTHER, "without --epochs, and this one is one with it"},
-    {NANO DATA STEPS "--no-shuffle", 2, OTHER, "without --no-shuffle, and this one is one with it"},
+    {NANO DATA "--epochs 1 --micro-batch 2", 2, OTHER, "without --epochs, and this one is with it"},
+    {NANO DATA STEPS "--no-shuffle", 2, OTHER, "without --no-shuffle, and this one is with it"},
     /* of two differences the one that explains more */
     {NANO DATA STEPS "--set bf16.enabled=false --set fp16.enabled=false --set optimizer.type=Lion", 2, OTHER,
      "in bf16, and this"},
@@ -65,8 +65,8 @@ static const struct {
     {"train --model mini " MACHINE DATA STEPS "--set strata.moments=bf16", 2, OTHER, "2 moments in fp32, and this one has 2 in"},
     {"train --model mini " MACHINE DATA STEPS "--seed 7", 2, OTHER, "another model: of nano, and this one is mini"},
     {NANO "--data {w}/good.heldout.bin --seq-len 32 --epochs 1 --micro-batch 2", 2, OTHER, "heldout.bin is not the file .*good"},
-    {NANO DATA "--epochs 1 --micro-batch 2 --no-shuffle --seed 7", 2, OTHER, "without --epochs, and this one is one with it"},
-    {NANO DATA STEPS "--no-shuffle --seed 7", 2, OTHER, "without --no-shuffle, and this one is one with it"},
+    {NANO DATA "--epochs 1 --micro-batch 2 --no-shuffle --seed 7", 2, OTHER, "without --epochs, and this one is with it"},
+    {NANO DATA STEPS "--no-shuffle --seed 7", 2, OTHER, "without --no-shuffle, and this one is with it"},
     {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 1 --seed 7", 2, OTHER, "--seed 0, and this one has 32 and 7"},
 };
 
@@ -237,8 +237,7 @@ TEST(another_mask_is_refused)
     for (size_t i = 0; i < COUNT(others); i++) {
         snprintf(command, sizeof(command), ROWS "%s", others[i]);
         workplace_run(w, &p, command);
-        if (p.code != 2 ||
-            !matches(p.err, "/rows.jsonl: other tokens are trained, or documents begin elsewhere, than in the run of"))
+        if (p.code != 2 || !matches(p.err, "/rows.jsonl: trained tokens or starts of documents differ from the run of"))
             fail_msg("%s: %d\n%s", command, p.code, p.err);
         program_free(&p);
     }

@@ -148,7 +148,7 @@ TEST(a_short_file_of_a_run_that_ended_is_left_alone)
     says(w, RESUMED "--overwrite", 0, "");
     holds(w, "m.jsonl", "H 3 4 S ");
     workplace_write(w, "m.jsonl", other, (size_t)(strstr(other, "{\"summary") - other) + 5);
-    says(w, RESUMED, 0, " bytes are left of the run's earlier part");
+    says(w, RESUMED, 0, " bytes of the run's earlier part");
     holds(w, "m.jsonl", "H 1 3 4 S ");
     free(other);
     workplace_remove(w, "m.jsonl");
@@ -227,8 +227,8 @@ TEST(failures_of_the_file_are_said)
     } rows[] = {
         {"metrics.seek", "--metrics: ", "H 1 2 3 S ", 4},
         {"file.rename", "--metrics: ", "H 1 2 3 S ", 4},
-        {"metrics.write:0:1:-28", "m.jsonl: cannot be written: No space left on device: no more lines", "H 1 2 ", 4},
-        {"metrics.write:1:1:-28", "m.jsonl: cannot be written: No space left on device: the rest of the run", "H 1 2 3 ", 4},
+        {"metrics.write:0:1:-28", "m.jsonl cannot be written: No space left on device: no more lines", "H 1 2 ", 4},
+        {"metrics.write:1:1:-28", "m.jsonl cannot be written: No space left on device: the rest of the run", "H 1 2 3 ", 4},
         {"file.sync:0:1", "m.jsonl", "H 1 2 3 4 S ", 4},
     };
     const struct workplace *w = *state;

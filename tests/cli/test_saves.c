@@ -140,7 +140,7 @@ TEST(a_file_of_somebody_else_stays)
 
         workplace_make_dir(w, "a");
         workplace_write(w, "a/unsaved.json", texts[i], strlen(texts[i]));
-        expect(w, JOB "--fault commit.mkdir", 4, "unsaved.json: is there, and no run wrote it: --resume auto will not know");
+        expect(w, JOB "--fault commit.mkdir", 4, "unsaved.json exists, and no run wrote it: --resume auto will not know");
         workplace_remove(w, "out");
         expect(w, JOB, 0, NULL);
         text = workplace_read(w, "a/unsaved.json", &bytes);
@@ -450,7 +450,7 @@ TEST(a_run_that_goes_back_keeps_what_it_makes)
         program_free(&p);
         snprintf(command, sizeof(command), TRAIN "%s--max-steps 8 --save {w}/a --resume auto", placements[i]);
         workplace_run_ok(w, &p, command);
-        assert_non_null(strstr(p.err, "step-00000008, the one of the most steps, but "));
+        assert_non_null(strstr(p.err, "step-00000008, with the most steps, but "));
         assert_non_null(strstr(p.err, "a/step-00000005 --overwrite goes on from there"));
         program_free(&p);
         workplace_remove(w, "a");
@@ -483,7 +483,7 @@ TEST(a_run_that_replaces_another_goes_on_by_itself)
               "touch {w}/a/step-00000003/manifest.json");
         workplace_run(w, &p, TRAIN "--max-steps 6 --save {w}/a --resume auto --overwrite");
         assert_int_equal(p.code, 4);
-        assert_null(strstr(p.err, "is taken, which is older"));
+        assert_null(strstr(p.err, ": taking "));
         program_free(&p);
         workplace_remove(w, "a");
     }

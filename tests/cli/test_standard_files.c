@@ -134,7 +134,7 @@ TEST(metrics_end_with_a_line)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     program_drain(&p);
     program_wait(&p);
-    if (p.code != 4 || strstr(p.err, "lines.jsonl: cannot be written") == NULL)
+    if (p.code != 4 || strstr(p.err, "lines.jsonl cannot be written") == NULL)
         fail_msg("exit code %d: %s", p.code, p.err);
     text = workplace_read(w, "lines.jsonl", &bytes);
     assert_true(bytes > 1024 && bytes < small.rlim_cur);

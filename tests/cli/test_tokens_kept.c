@@ -14,7 +14,7 @@
 
 #define TRAIN   "train --model nano --seq-len 32 --max-steps 2 --machine {w}/machine.json --digest --overwrite --data "
 #define MADE    "tokens kept for the next run"
-#define FOUND   "tokens that an earlier run made of the same texts with the same tokenizer"
+#define FOUND   "reusing cached tokens: "
 #define REFUSED "notice: tokens are not kept: "
 
 /* The lines with digests. */
