@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 
-const struct st_machine *st_case_judge(const struct st_case *c, const struct st_machine *machine)
+const struct st_machine *st_case_evaluator(const struct st_case *c, const struct st_machine *machine)
 {
     return c->rates_known && (!c->machine.capacity.device_is_host || c->given) ? machine : NULL;
 }

@@ -40,7 +40,7 @@ struct st_case {
     struct st_plan *plan;
     struct st_figures figures; /* for a plan that fits, at the known rates */
     bool too_large;            /* budgets hold it, but this machine's memory does not */
-    bool judged;               /* the plan is the one that they judge to be the fastest */
+    bool evaluated;            /* the plan is the one that they find the fastest */
 };
 
 /** Whether an engine can be made of the plan. */
@@ -49,10 +49,10 @@ static inline bool st_case_fits(const struct st_case *c)
     return c->plan->fits && !c->too_large;
 }
 
-/** The machine by whose rates plans are judged: the given one, with some of its own changed perhaps; NULL: a nominal one, since
+/** The machine by whose rates plans are evaluated: the given one, with some of its own changed perhaps; NULL: a nominal one, since
  * its rates are not known, or because those that are measured here change a little from run to run and gain the least on a cpu
  *  device. */
-const struct st_machine *st_case_judge(const struct st_case *c, const struct st_machine *machine);
+const struct st_machine *st_case_evaluator(const struct st_case *c, const struct st_machine *machine);
 
 /** Turn what a node has into what a run's ranks there have: an equal part each, but what strata.device_memory and strata.threads
  *  give is each one's own, and an automatic budget of this machine is what a rank here would take of its part. */

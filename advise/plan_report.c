@@ -359,7 +359,7 @@ static void print_passes(const struct st_bounds *b, const struct st_machine *m, 
         double seconds;
     } parts[] = {{"updates", b->passes.update},
                  {"gradients rounded", b->passes.round},
-                 {"sums of leaves added", b->passes.fold},
+                 {"sums of leaves added", b->passes.reduce},
                  {"sums zeroed", b->passes.zero},
                  {"rows and norms", b->passes.rows}};
     const double sum = st_passes_sum(&b->passes);
@@ -512,7 +512,7 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     st_json_object_open(w, "pass_seconds");
     st_json_put_double(w, "update", b->passes.update);
     st_json_put_double(w, "round", b->passes.round);
-    st_json_put_double(w, "fold", b->passes.fold);
+    st_json_put_double(w, "reduce", b->passes.reduce);
     st_json_put_double(w, "zero", b->passes.zero);
     st_json_put_double(w, "rows", b->passes.rows);
     st_json_object_close(w);

@@ -48,7 +48,7 @@ static void plan_row(struct row *out, const struct st_case *of, uint32_t ranks)
     w = st_model_workload_on(of->model, of->tensors, m.capacity.workers);
     policy.ranks = ranks;
     policy.rank = 0;
-    out->status = st_plan_make_judged(&plan, &w, &m.capacity, &policy, st_case_judge(of, &m));
+    out->status = st_plan_make_evaluated(&plan, &w, &m.capacity, &policy, st_case_evaluator(of, &m));
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];

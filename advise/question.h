@@ -24,7 +24,7 @@ struct st_question {
     const char *nvme;                   /* directories of configurations, separated by commas */
     struct st_machine machine;          /* one rank's part */
     bool rates_known;                   /* of it, and whether */
-    bool rates_judge;                   /* they, and not a nominal one's, judge plans: st_case_judge() */
+    bool rates_evaluate;                   /* they, and not a nominal one's, evaluate plans: st_case_evaluator() */
     const struct st_hardware *hardware; /* its parts; NULL: they are not known */
     uint32_t ranks, seq;                /* tokens of a sequence */
     uint64_t batch_tokens;              /* of a step; 0: ST_QUESTION_BATCH */
@@ -81,7 +81,7 @@ struct st_answer {
     uint32_t tried_count, best;
     uint32_t lowest;      /* of several ranks: the fastest with the lowest stage that fits */
     char *config;         /* the best one's file; NULL: nothing fits */
-    struct st_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
+    struct st_plan *plan; /* of it, evaluated at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */

@@ -165,7 +165,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
     strata_status st = st_question_open(&o, s, t);
 
     if (st == STRATA_OK) {
-        st = st_plan_draft(&d, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_judge ? machine : NULL,
+        st = st_plan_draft(&d, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_evaluate ? machine : NULL,
                            s->q->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
@@ -230,7 +230,7 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
         if (o.facts.asked.chunk_elems == 0)
             o.facts.asked.chunk_elems = chunk_elems;
         st =
-            st_plan_make_judged(&plan, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_judge ? machine : NULL);
+            st_plan_make_evaluated(&plan, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_evaluate ? machine : NULL);
     }
     st_question_close(&o, s);
     if (st == STRATA_OK && s->q->rates_known) {

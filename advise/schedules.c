@@ -53,7 +53,7 @@ static void plan_schedule(struct schedule *out, const struct st_case *of)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
         return;
-    out->status = st_plan_make_judged(&plan, &of->workload, &of->machine.capacity, &policy, st_case_judge(of, &of->machine));
+    out->status = st_plan_make_evaluated(&plan, &of->workload, &of->machine.capacity, &policy, st_case_evaluator(of, &of->machine));
     if (st_plan_advise(plan, out->status) == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
@@ -118,8 +118,8 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
         return "strata.update says otherwise";
     if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)
         return "strata.accumulation says otherwise";
-    if (st_case_judge(s->of, &s->of->machine) == NULL)
-        return "chosen at nominal rates: machine.file FILE makes the machine's rates the judge";
+    if (st_case_evaluator(s->of, &s->of->machine) == NULL)
+        return "chosen at nominal rates: machine.file FILE makes the machine's rates the evaluator";
     return "the search did not find it";
 }
 
@@ -168,9 +168,9 @@ static void put_schedule(const struct schedules *s, const struct schedule *c, st
     st_json_object_close(w);
 }
 
-static const char *judge_name(const struct st_case *of)
+static const char *evaluator_name(const struct st_case *of)
 {
-    return st_case_judge(of, &of->machine) == NULL ? "a nominal machine"
+    return st_case_evaluator(of, &of->machine) == NULL ? "a nominal machine"
            : of->machine.name[0] != '\0'           ? of->machine.name
                                                    : "the rates measured here";
 }
@@ -183,7 +183,7 @@ strata_status st_schedules_print(const struct st_case *of, FILE *file)
 
     if (st != STRATA_OK)
         return st;
-    st_print(file, "  schedules (strata.update%s), judged by %s:\n", both ? ", strata.accumulation" : "", judge_name(of));
+    st_print(file, "  schedules (strata.update%s), evaluated by %s:\n", both ? ", strata.accumulation" : "", evaluator_name(of));
     for (uint32_t i = 0; i < s.count; i++)
         if (is_told(&s, i))
             print_schedule(&s, &s.all[i], both, file);
@@ -195,7 +195,7 @@ strata_status st_schedules_put(const struct st_case *of, struct st_json_writer *
     struct schedules s;
     const strata_status st = plan_schedules(&s, of);
 
-    st_json_put_string(w, "judge", judge_name(of));
+    st_json_put_string(w, "evaluated_by", evaluator_name(of));
     st_json_array_open(w, "schedules");
     for (uint32_t i = 0; i < s.count && st == STRATA_OK; i++)
         if (is_told(&s, i))

@@ -165,7 +165,7 @@ static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
     uint32_t least[STRATA_TIER_COUNT];
-    const struct st_machine *judge;
+    const struct st_machine *evaluator;
     struct st_capacity own;
     strata_status st = check_machine(p);
 
@@ -176,9 +176,9 @@ static strata_status make_plan(struct strata_plan *p)
         (st = st_ranks_most(st_handle_comm(m), &p->facts.asked.sets, "sets of checkpoints")) !=
             STRATA_OK) /* by where each rank's drives are */
         return st;
-    judge = p->facts.world.ranks == 1 ? st_case_judge(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
-    p->facts.judged = judge != NULL;
-    st = st_plan_make_judged(&p->facts.plan, &p->facts.workload, &p->facts.machine.capacity, &p->facts.asked, judge);
+    evaluator = p->facts.world.ranks == 1 ? st_case_evaluator(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
+    p->facts.evaluated = evaluator != NULL;
+    st = st_plan_make_evaluated(&p->facts.plan, &p->facts.workload, &p->facts.machine.capacity, &p->facts.asked, evaluator);
     st = st_plan_advise(p->facts.plan, st);
     st = name_budgets(p, st);
     st = name_rank(p, &own, least, st);
@@ -228,7 +228,7 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
 }
 
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,
-                              struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool judged)
+                              struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool evaluated)
 {
     struct strata_plan *p = NULL;
     strata_status st = new_plan(&p, model, on);
@@ -237,7 +237,7 @@ strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *mod
         return st;
     p->facts.machine = p->facts.node = *machine;
     p->facts.rates_known = rates_known;
-    p->facts.judged = judged;
+    p->facts.evaluated = evaluated;
     p->facts.plan = *plan;
     *plan = NULL;
     if ((st = st_plan_verify(p->facts.plan)) != STRATA_OK) {
@@ -278,7 +278,7 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
                st_seconds_text(before, pinned_bound));
 }
 
-static strata_status measure_and_judge(struct strata_plan *plan)
+static strata_status measure_and_evaluate(struct strata_plan *plan)
 {
     struct st_comm *comm = st_handle_comm(plan->model);
     strata_status st = STRATA_OK;
@@ -293,8 +293,8 @@ static strata_status measure_and_judge(struct strata_plan *plan)
         st_handle_take_rates(plan, &plan->facts.machine.rates);
     if (st != STRATA_OK || !plan->facts.rates_known)
         return st;
-    if (!plan->facts.judged && st_case_judge(&plan->facts, &plan->facts.machine) != NULL)
-        st = st_plan_judge(&plan->facts.plan, &plan->facts.machine);
+    if (!plan->facts.evaluated && st_case_evaluator(&plan->facts, &plan->facts.machine) != NULL)
+        st = st_plan_evaluate(&plan->facts.plan, &plan->facts.machine);
     if (st == STRATA_OK && (st = st_plan_verify(plan->facts.plan)) == STRATA_OK)
         st_figures_make(&plan->facts.figures, &plan->facts.plan->program, &plan->facts.machine);
     return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->facts.plan->program) : st;
@@ -311,7 +311,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
         return st_error(STRATA_E_INVAL, "%s: %s", __func__,
                         plan->has_engine ? "the plan has an engine" : "the plan does not fit");
     st_floats_plain(&floats);
-    st = measure_and_judge(plan);
+    st = measure_and_evaluate(plan);
     st_floats_restore(&floats);
     return st;
 }

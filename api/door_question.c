@@ -83,7 +83,7 @@ static strata_status measure_machine(struct asked *a, struct strata_model *model
     if (st == STRATA_OK || st == STRATA_E_NOFIT) {
         q->machine = plan->facts.machine;
         q->rates_known = plan->facts.rates_known;
-        q->rates_judge = st_case_judge(&plan->facts, &plan->facts.machine) != NULL;
+        q->rates_evaluate = st_case_evaluator(&plan->facts, &plan->facts.machine) != NULL;
         st = STRATA_OK;
     }
     strata_plan_destroy(plan);
@@ -134,7 +134,7 @@ static strata_status find_machine(struct st_answer *out, struct asked *a)
     if (st == STRATA_OK && (st = describe_model(out, a, model)) == STRATA_OK) {
         q->hardware = a->on->hardware;
         st = st_handle_machine(&q->machine, &q->rates_known, model, a->on);
-        q->rates_judge = q->rates_known;
+        q->rates_evaluate = q->rates_known;
     }
     if (st == STRATA_OK)
         st = count_data(out, model, a->o);
@@ -160,7 +160,7 @@ static strata_status take_plan(struct strata_plan **plan, struct st_answer *out,
     strata_status st = open_model(&model, a, out->config);
 
     if (st == STRATA_OK)
-        st = st_handle_adopt(plan, model, a->on, &out->plan, &q->machine, q->rates_known, q->rates_judge);
+        st = st_handle_adopt(plan, model, a->on, &out->plan, &q->machine, q->rates_known, q->rates_evaluate);
     strata_model_close(model);
     return st;
 }

@@ -289,10 +289,10 @@ static inline struct st_world st_handle_world(const struct strata_machine *on)
 void st_handle_case(struct st_case *c, const struct strata_model *m, const struct strata_machine *on);
 /** What a plan of this model takes of the machine, for one rank, without measuring.  E_INVAL, E_CONFIG, E_INPUT: it cannot be. */
 strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model, struct strata_machine *on);
-/** Make a plan of one that is made already, of this model for this machine.  `judged`: by its rates.  *plan is taken.  E_NOMEM,
+/** Make a plan of one that is made already, of this model for this machine.  `evaluated`: by its rates.  *plan is taken.  E_NOMEM,
  *  E_INTERNAL: it is unsound. */
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,
-                              struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool judged);
+                              struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool evaluated);
 /** E_INVAL: the configuration's batches count another number of ranks. */
 strata_status st_handle_check_ranks(const struct st_config *values, uint32_t ranks, const char *whose);
 

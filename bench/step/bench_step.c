@@ -111,8 +111,8 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     c->beside_bytes = NAN;
     if (st == STRATA_OK && b->opts->ops)
         st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->of->workload.vocab});
-    if (st == STRATA_OK && b->judge)
-        st = st_plan_judge(&c->plan, &c->machine);
+    if (st == STRATA_OK && b->rates_evaluate)
+        st = st_plan_evaluate(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
         st = check_memory(b, c->plan);
     if (st != STRATA_OK)
@@ -282,7 +282,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     strata_status st;
 
     st_config_policy(policy, &b->config);
-    st = st_plan_make_judged(&plan, &b->of->workload, &b->machine.capacity, policy, b->judge ? &b->machine : NULL);
+    st = st_plan_make_evaluated(&plan, &b->of->workload, &b->machine.capacity, policy, b->rates_evaluate ? &b->machine : NULL);
     st = st_plan_advise(plan, st);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
@@ -355,7 +355,7 @@ static void take_plan(struct step_bench *b)
     if (b->config.threads == 0)
         b->config.threads = here < most ? here : most;
     b->machine = of->machine;
-    b->judge = st_case_judge(of, &of->machine) != NULL;
+    b->rates_evaluate = st_case_evaluator(of, &of->machine) != NULL;
     b->compute = st_model_compute(of->model);
     b->init = (struct st_model_init){.model = of->model, .seed = b->opts->seed};
     b->weights = st_model_init_source(&b->init);

@@ -305,7 +305,7 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
     const struct st_answer *a = asked->answer;
     char params[24];
 
-    st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; judged on %s", a->model,
+    st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; evaluated on %s", a->model,
              st_count_text(params, a->params), batch_of(a), a->seq, a->machine[0] != '\0' ? a->machine : "this machine");
     if (a->ranks > 1)
         st_print(file, "; %u ranks, %u on a node", a->ranks, a->here);

@@ -39,7 +39,7 @@ struct strata_config_opts {
     uint32_t override_count;
     bool allow_unknown;   /**< unknown keys are notices, not errors */
     bool forward_only;    /**< for evaluation, generation or an import: no notices about keys that only concern updates, and
-                             schedules are not judged by max_steps */
+                             schedules are not evaluated by max_steps */
     uint64_t max_steps;   /**< steps of the run, at most 2^53, for schedules whose length is "auto"; 0: not known, and a step
                              by such a schedule is refused */
     bool steps_later;     /**< with max_steps 0: strata_model_set_steps() says how many there are */

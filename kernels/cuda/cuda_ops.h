@@ -76,7 +76,7 @@ ST_CUDA_API cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st
 
 /** y may be a or b. */
 /* sum += addend, which is of dt. */
-ST_CUDA_API cudaError_t st_cuda_fold(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_reduce(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
 /** One of the dtypes is F32. */

@@ -152,7 +152,7 @@ cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void 
 }
 
 template <strata_dtype DT>
-static __global__ void __launch_bounds__(THREADS) fold(float *sum, const void *addend, uint64_t elems, bool wide)
+static __global__ void __launch_bounds__(THREADS) reduce(float *sum, const void *addend, uint64_t elems, bool wide)
 {
     const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
     const uint32_t count = st_run_count(first, elems);
@@ -166,14 +166,14 @@ static __global__ void __launch_bounds__(THREADS) fold(float *sum, const void *a
     st_store<STRATA_F32>(sum, first, left, count, wide);
 }
 
-cudaError_t st_cuda_fold(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt)
+cudaError_t st_cuda_reduce(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt)
 {
     const bool wide = st_are_aligned({sum, addend});
 
     if (elems == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((fold<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, sum, addend, elems, wide);
+        ST_LAUNCH((reduce<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, sum, addend, elems, wide);
     });
 }
 

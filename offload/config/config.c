@@ -1,4 +1,4 @@
-/* config.c - reads a config: takes the keys, judges each one, resolves them together, and collects every problem. */
+/* config.c - reads a config: takes the keys, evaluates each one, resolves them together, and collects every problem. */
 #include "offload/config/config_source.h"
 
 #include "core/base/error.h"
@@ -40,7 +40,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
     if (muter != NULL) {
         state->verdict = ST_VERDICT_NOTICE;
         state->unjudged = true;
-        state->reason = st_source_keep(src, "not judged: %s is rejected", muter->path);
+        state->reason = st_source_keep(src, "not evaluated: %s is rejected", muter->path);
         return;
     }
     if (st_value_is_auto(state->node)) {

@@ -138,7 +138,7 @@ struct st_config_opts {
     uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
     bool steps_later;   /* then st_config_set_steps() tells them */
     bool any_length;    /* no run begins with it, as with a checkpoint's own, which is of a run that was taken, and one for
-                           evaluation: nothing is judged by how many steps there are */
+                           evaluation: nothing is evaluated by how many steps there are */
     uint32_t ranks;     /* processes that train together; 0: 1 */
     /* Of a run that goes on, kept where the configuration leaves it open: sequences of a step, leaves; 0: none. */
     uint32_t train_batch, leaves;

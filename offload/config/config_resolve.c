@@ -1,4 +1,4 @@
-/* config_resolve.c - turns judged values into a complete st_config: first the defaults, then the rules between keys. */
+/* config_resolve.c - turns evaluated values into a complete st_config: first the defaults, then the rules between keys. */
 #include "offload/config/config_source.h"
 
 #include "core/system/file.h"

@@ -297,7 +297,7 @@ void st_source_judge_arguments(struct st_config_source *src)
         if (st_source_state(src, muter->path)->verdict == ST_VERDICT_REJECTED) {
             row->verdict = ST_VERDICT_NOTICE;
             row->unjudged = true;
-            row->reason = st_source_keep(src, "not judged: %s is rejected", muter->path);
+            row->reason = st_source_keep(src, "not evaluated: %s is rejected", muter->path);
         } else {
             st_source_problem(src, "%s: %s", row->path, row->reason);
         }

@@ -72,7 +72,7 @@ struct st_field {
     enum st_config_verdict verdict;
     const char *plain;  /* values separated by '|' that are implemented as stated: no notice, no rejection */
     const char *reason; /* with NOTICE and REJECTED, and for rejected choices */
-    const char *mutes;  /* if this key is rejected, the members of this section are not judged */
+    const char *mutes;  /* if this key is rejected, the members of this section are not evaluated */
     const char *help;
     const char *to; /* of recipes: the option (--seq-len) or path that the key becomes; NULL: none, or by a rule */
     const char *const (*refusals)[2]; /* of recipes: choices with a reason of their own, and it; end with NULL; NULL: none */

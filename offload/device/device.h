@@ -107,9 +107,9 @@ struct st_device_ops {
     strata_status (*embed_scatter)(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
                                    uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
 
-    /* sum[i] += addend[i] in fp32, of an addend in F32 or BF16: the same bits on every device, whose sums are therefore folded
+    /* sum[i] += addend[i] in fp32, of an addend in F32 or BF16: the same bits on every device, whose sums are therefore reduced
      * alike. */
-    strata_status (*fold)(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
+    strata_status (*reduce)(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
 
     /* Round once and take norms: see st_grad_finish_fn.  norm2 (double, device) += st_norm_group() of a group's elements;
      * nonfinite (uint64, device) += count.  block_sums: device scratch, one double per block. */

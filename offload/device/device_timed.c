@@ -186,12 +186,12 @@ static strata_status timed_embed_scatter(struct st_device *dev, float *dtable, c
         &c, c.st == STRATA_OK ? c.ops->embed_scatter(c.inner, dtable, dx, tokens, rows, cols, row_first, row_count, dt) : c.st);
 }
 
-static strata_status timed_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+static strata_status timed_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
     const struct timed_call c =
-        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_FOLD, .dt = dt, .rows = 1, .cols = elems});
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_REDUCE, .dt = dt, .rows = 1, .cols = elems});
 
-    return st_timed_end(&c, c.st == STRATA_OK ? c.ops->fold(c.inner, sum, addend, dt, elems) : c.st);
+    return st_timed_end(&c, c.st == STRATA_OK ? c.ops->reduce(c.inner, sum, addend, dt, elems) : c.st);
 }
 
 static strata_status timed_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,

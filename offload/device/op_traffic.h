@@ -38,7 +38,7 @@ struct st_device_op_row {
     X(COPY, copy, .bytes = 2)                                                                              \
     X(EMBED_GATHER, embed_gather, .values = 2, .row_bytes = 4) /* rows: those in the range */              \
     X(EMBED_SCATTER, embed_scatter, .values = 1, .table_sums = 1, .row_bytes = 4) /* positions: different rows of the table */ \
-    X(FOLD, fold, .floats = 2, .values = 1)                                                                      \
+    X(REDUCE, reduce, .floats = 2, .values = 1)                                                                  \
     X(GRAD_FINISH, grad_finish, .floats = 1, .values = 1)                                                  \
     X(UPDATE, update, .values = 1) /* the gradient; all else is state_bytes and more.others */
 #define ST_TENSOR_OPS(X)                                                                                   \

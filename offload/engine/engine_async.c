@@ -230,7 +230,7 @@ void st_engine_async_end(struct st_engine *eng)
  * brings something else there.  Other uses, of which a write is one, leave it as it is. */
 static bool settles(const struct st_engine *eng, const struct st_op *op, const struct st_access *a)
 {
-    return a->role == ST_ROLE_TO || st_op_rows[op->kind].seal == ST_SEAL_OPENS ||
+    return a->role == ST_ROLE_TO || st_op_rows[op->kind].checksum == ST_CHECKSUM_OPENS ||
            (a->role == ST_ROLE_WEIGHT && st_engine_ends_check(eng, op));
 }
 
@@ -253,19 +253,19 @@ static strata_status find_checks(struct st_engine *eng)
         const struct st_op_row *row = &st_op_rows[op->kind];
         const bool state = row->operands[0].content == ST_HOLDS_STATE;
 
-        if (state && row->seal == ST_SEAL_ARRIVES && st_engine_has_follow(eng, op, false))
+        if (state && row->checksum == ST_CHECKSUM_ARRIVES && st_engine_has_follow(eng, op, false))
             eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
         for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
             const uint32_t buffer = program->accesses[k].buffer;
 
-            if (!state && row->seal == ST_SEAL_ARRIVES && program->accesses[k].role == ST_ROLE_TO) {
+            if (!state && row->checksum == ST_CHECKSUM_ARRIVES && program->accesses[k].role == ST_ROLE_TO) {
                 if (st_engine_has_follow(eng, op, false)) {
                     reader[buffer] = i;
                     open[buffer] = op->phases;
                 }
                 continue;
             }
-            if (!state && row->seal == ST_SEAL_OPENS && k == op->access_first)
+            if (!state && row->checksum == ST_CHECKSUM_OPENS && k == op->access_first)
                 eng->async->check_phases[reader[buffer]] |= open[buffer] & op->phases;
             if (settles(eng, op, &program->accesses[k]))
                 open[buffer] &= (uint8_t)~op->phases;

@@ -164,11 +164,11 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 /* Address of the op's operand of this role, which it must have. */
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
 /* engine_sums.c: ops of their kinds. */
-strata_status st_engine_fold_sum(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_reduce_sum(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_finish_grad(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_round_sum(struct st_engine *eng, const struct st_op *op);
-strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_reduce_ranks(struct st_engine *eng, const struct st_op *op);
 /* engine_ops.c. */
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves);
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);

@@ -222,7 +222,7 @@ static uint64_t zeros_sum(struct st_engine *eng, uint64_t elems)
 }
 
 /* Sets the checksums of a fresh chunk's moments: what they are once somebody zeroes them. */
-static void seal_zeros(struct load *l, const struct st_chunk *chunk)
+static void checksum_zeros(struct load *l, const struct st_chunk *chunk)
 {
     const uint64_t tiles = (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS, rest = chunk->elems % ST_TILE_ELEMS;
     const uint64_t last = rest != 0 ? zeros_sum(l->eng, rest) : l->zero_sum;
@@ -265,7 +265,7 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
             j.moments = moments;
     }
     if (st == STRATA_OK && swapped && (st = free_scratch(l)) == STRATA_OK)
-        seal_zeros(l, chunk);
+        checksum_zeros(l, chunk);
     if (st == STRATA_OK)
         st = fill_chunk(&j);
     if (st != STRATA_OK || !swapped)

@@ -153,7 +153,7 @@ static strata_status copy(struct st_engine *eng, const struct st_op *op)
     if (op->kind == ST_OP_PLACE_WEIGHT)
         return copy_weights(eng, op, to, from);
     *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
-    if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
+    if (st_op_rows[op->kind].checksum == ST_CHECKSUM_OPENS)
         st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));
     if (st != STRATA_OK)
         return st;
@@ -415,9 +415,9 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves)
 {
     const struct st_op_row *row = &st_op_rows[op->kind];
-    const bool saved = saves && row->seal == ST_SEAL_CLOSES;
+    const bool saved = saves && row->checksum == ST_CHECKSUM_CLOSES;
 
-    if (row->seal != ST_SEAL_ARRIVES && row->seal != ST_SEAL_CLOSES)
+    if (row->checksum != ST_CHECKSUM_ARRIVES && row->checksum != ST_CHECKSUM_CLOSES)
         return false;
     switch ((enum st_content)row->operands[0].content) {
     case ST_HOLDS_WEIGHT:
@@ -438,7 +438,7 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
     const struct st_access *a = st_op_access(eng->program->accesses, op, ST_ROLE_TO);
     const void *data = st_engine_pointer(eng, a->buffer);
 
-    if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)
+    if (st_op_rows[op->kind].checksum == ST_CHECKSUM_ARRIVES)
         return check(eng, a);
     if (op->phases == ST_PHASE_SAVE)
         st_engine_hash_part(eng, op, data);
@@ -471,14 +471,14 @@ static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_DEVICE] = gather_device,
     [ST_OP_GATHER_HOST] = gather_host,
     [ST_OP_UPLOAD_ROWS] = upload_rows,
-    [ST_OP_FOLD_SUM] = st_engine_fold_sum,
+    [ST_OP_REDUCE_SUM] = st_engine_reduce_sum,
     [ST_OP_SCATTER_DEVICE] = scatter_device,
     [ST_OP_SCATTER_HOST] = scatter_host,
     [ST_OP_FINISH_GRAD] = st_engine_finish_grad,
     [ST_OP_FINISH_HOST] = st_engine_finish_host,
     [ST_OP_END] = end_of_step,
     [ST_OP_ROUND_SUM] = st_engine_round_sum,
-    [ST_OP_FOLD_RANKS] = st_engine_fold_ranks,
+    [ST_OP_REDUCE_RANKS] = st_engine_reduce_ranks,
     [ST_OP_SCATTER_MICRO] = scatter_micro,
 };
 

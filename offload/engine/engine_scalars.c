@@ -38,8 +38,8 @@ static void prepare_update(struct st_engine *eng, double divisor)
     train->beta2 = n.beta2;
     train->beta1_power = n.beta1_power;
     train->beta2_power = n.beta2_power;
-    u->decay = st_fold_coef(o, &n, true);
-    u->no_decay = st_fold_coef(o, &n, false);
+    u->decay = st_update_coef_of(o, &n, true);
+    u->no_decay = st_update_coef_of(o, &n, false);
 }
 
 void st_engine_begin_step(struct st_engine *eng)

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-strata_status st_engine_fold_sum(struct st_engine *eng, const struct st_op *op)
+strata_status st_engine_reduce_sum(struct st_engine *eng, const struct st_op *op)
 {
-    return eng->device->ops->fold(eng->device, st_engine_operand(eng, op, ST_ROLE_SUM),
+    return eng->device->ops->reduce(eng->device, st_engine_operand(eng, op, ST_ROLE_SUM),
                                   st_engine_operand(eng, op, ST_ROLE_ADDEND), STRATA_F32,
                                   eng->program->workload.pages[op->page].trained_elems);
 }
@@ -173,7 +173,7 @@ strata_status st_engine_round_sum(struct st_engine *eng, const struct st_op *op)
 
 /* The ranks' sums of the own slice of one group.  Those of other ranks lie on the wire; in bf16 they are widened as they are
  * added, and a sum of two of them lies where what was sent lay. */
-struct fold {
+struct reduce {
     struct st_engine *eng;
     float *own, *spare;  /* spare: room for sums that the rank's own is not in */
     unsigned char *wire; /* of the first of the other ranks */
@@ -184,29 +184,29 @@ struct fold {
 };
 
 /* What a part of the tree has come to: `sum` NULL: a rank's, still on the wire, in bf16. */
-struct folded {
+struct reduced {
     float *sum;
     const void *wire;
 };
 
-static struct folded sum_of(const struct fold *f, uint32_t rank)
+static struct reduced sum_of(const struct reduce *f, uint32_t rank)
 {
     const uint32_t me = f->eng->program->rank;
     unsigned char *wire = f->wire + (rank < me ? rank : rank - 1) * f->stride;
 
     if (rank == me)
-        return (struct folded){.sum = f->own};
-    return f->eng->program->wire_bf16 ? (struct folded){.wire = wire} : (struct folded){.sum = (float *)(void *)wire};
+        return (struct reduced){.sum = f->own};
+    return f->eng->program->wire_bf16 ? (struct reduced){.wire = wire} : (struct reduced){.sum = (float *)(void *)wire};
 }
 
-static void add(struct fold *f, float *sum, const void *addend, strata_dtype dt)
+static void add(struct reduce *f, float *sum, const void *addend, strata_dtype dt)
 {
     if (f->status == STRATA_OK && f->elems > 0)
-        f->status = f->eng->device->ops->fold(f->eng->device, sum, addend, dt, f->elems);
+        f->status = f->eng->device->ops->reduce(f->eng->device, sum, addend, dt, f->elems);
 }
 
 /* A place for a rank's sum that is added to. */
-static float *widen(struct fold *f, const void *wire)
+static float *widen(struct reduce *f, const void *wire)
 {
     float *sum = f->spare + f->used++ * f->elems;
 
@@ -217,17 +217,17 @@ static float *widen(struct fold *f, const void *wire)
 }
 
 /* Adds up ranks [first, end), in a balanced tree; the sum is in the rank's own place if that is among them. */
-static struct folded fold_tree(struct fold *f, uint32_t first, uint32_t end)
+static struct reduced reduce_tree(struct reduce *f, uint32_t first, uint32_t end)
 {
     uint32_t left = 1;
-    struct folded a, b;
+    struct reduced a, b;
 
     if (end - first == 1)
         return sum_of(f, first);
     while (2 * left < end - first)
         left *= 2;
-    a = fold_tree(f, first, first + left);
-    b = fold_tree(f, first + left, end);
+    a = reduce_tree(f, first, first + left);
+    b = reduce_tree(f, first + left, end);
     if (b.sum == f->own) { /* a sum has the same bits either way round */
         b = a;
         a.sum = f->own;
@@ -242,12 +242,12 @@ static struct folded fold_tree(struct fold *f, uint32_t first, uint32_t end)
     return a;
 }
 
-strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op)
+strata_status st_engine_reduce_ranks(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_program *program = eng->program;
     const struct st_page *page = &program->workload.pages[op->page];
     float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
-    struct fold f = {.eng = eng,
+    struct reduce f = {.eng = eng,
                      .wire = st_engine_operand(eng, op, ST_ROLE_WIRE),
                      .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1)};
 
@@ -259,7 +259,7 @@ strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op
             continue;
         f.own = sum + page->groups[i].offset + s.first;
         f.elems = s.elems;
-        (void)fold_tree(&f, 0, program->ranks);
+        (void)reduce_tree(&f, 0, program->ranks);
         f.wire += s.elems * st_program_wire_width(program);
     }
     return f.status;

@@ -26,7 +26,7 @@ struct chunk_job {
 };
 
 /* Checks (or renews) the checksum of one plane's tile. */
-static void seal(struct chunk_job *job, enum st_plane plane, const void *data, size_t bytes, uint64_t tile, bool check)
+static void checksum(struct chunk_job *job, enum st_plane plane, const void *data, size_t bytes, uint64_t tile, bool check)
 {
     uint64_t *stored = &job->eng->checksums[plane][job->chunk->tile_first + tile];
     const uint64_t sum = st_checksum64(data, bytes);
@@ -37,14 +37,14 @@ static void seal(struct chunk_job *job, enum st_plane plane, const void *data, s
         atomic_store(&job->bad, 1 + ((uint64_t)plane << 32) + tile);
 }
 
-static void seal_moment(struct chunk_job *job, enum st_plane plane, void *data, uint64_t elems, uint64_t tile, bool check)
+static void checksum_moment(struct chunk_job *job, enum st_plane plane, void *data, uint64_t elems, uint64_t tile, bool check)
 {
     const uint64_t bytes = st_moment_bytes(job->moments.format, elems);
 
     if (check && job->fresh)
         memset(data, 0, bytes);
     else
-        seal(job, plane, data, bytes, tile, check);
+        checksum(job, plane, data, bytes, tile, check);
 }
 
 static void check_grad(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems)
@@ -55,19 +55,19 @@ static void check_grad(struct chunk_job *job, uint64_t tile, uint64_t at, uint64
         atomic_store(&job->bad, 1 + ((uint64_t)ST_PLANE_COUNT << 32) + tile);
 }
 
-static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
+static void checksum_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
 {
     if (job->state_swapped || (job->state_saved && !check)) {
         const struct st_moments moments = st_moments_at(&job->moments, at);
 
         if (job->master != NULL)
-            seal(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
-        seal_moment(job, ST_PLANE_MOMENT1, moments.moment1, elems, tile, check);
+            checksum(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
+        checksum_moment(job, ST_PLANE_MOMENT1, moments.moment1, elems, tile, check);
         if (moments.moment2 != NULL)
-            seal_moment(job, ST_PLANE_MOMENT2, moments.moment2, elems, tile, check);
+            checksum_moment(job, ST_PLANE_MOMENT2, moments.moment2, elems, tile, check);
     }
     if (check ? job->weight_swapped && job->weight_unchecked : job->weight_swapped || job->weight_saved)
-        seal(job, ST_PLANE_WEIGHT, job->weight + st_format_bytes(job->chunk->format, at),
+        checksum(job, ST_PLANE_WEIGHT, job->weight + st_format_bytes(job->chunk->format, at),
              st_format_bytes(job->chunk->format, elems), tile, check);
 }
 
@@ -99,14 +99,14 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
     uint64_t overflowed;
 
     (void)worker;
-    seal_tile(job, tile, at, elems, true);
+    checksum_tile(job, tile, at, elems, true);
     if (job->grad_sums != NULL)
         check_grad(job, tile, at, elems);
     overflowed = job->coef != NULL ? update_elems(job, at, elems) : 0;
     if (overflowed != 0)
         atomic_fetch_add(&job->overflowed, overflowed);
     if (job->coef != NULL || job->state_saved || job->weight_saved)
-        seal_tile(job, tile, at, elems, false);
+        checksum_tile(job, tile, at, elems, false);
 }
 
 static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)

@@ -1,7 +1,7 @@
 /* offload/machine/rates.h - a machine's capacities and rates.
  *
- * Capacities decide what can be placed where.  Rates feed figures and predictions, and judge among the plans that fit the
- * capacities (st_plan_judge()).
+ * Capacities decide what can be placed where.  Rates feed figures and predictions, and choose among the plans that fit the
+ * capacities (st_plan_evaluate()).
  *
  * Where several ranks train on one machine, a node, a machine file tells what the node has for all of them, but of the device and
  * its link what each has.  st_machine_share() makes of it what one rank has. */

@@ -358,8 +358,8 @@ static void begin_step(struct strata_optim *opt, double divisor, struct st_updat
     n.step = ++opt->step;
     n.beta1_power = opt->beta1_power *= opt->beta1;
     n.beta2_power = opt->beta2_power *= opt->beta2;
-    coef[false] = st_fold_coef(&opt->optimizer, &n, false);
-    coef[true] = st_fold_coef(&opt->optimizer, &n, true);
+    coef[false] = st_update_coef_of(&opt->optimizer, &n, false);
+    coef[true] = st_update_coef_of(&opt->optimizer, &n, true);
 }
 
 strata_status strata_optim_step(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,

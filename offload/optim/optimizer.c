@@ -45,7 +45,7 @@ double st_beta_power(double beta, uint64_t step)
     return product;
 }
 
-static void fold_moments(struct st_update_coef *coef, const struct st_step_numbers *n)
+static void coef_of_moments(struct st_update_coef *coef, const struct st_step_numbers *n)
 {
     coef->beta1 = (float)n->beta1;
     coef->one_minus_beta1 = (float)(1.0 - n->beta1);
@@ -54,9 +54,9 @@ static void fold_moments(struct st_update_coef *coef, const struct st_step_numbe
 }
 
 /* Bias correction is folded into the step size and into the scale of the second moment. */
-static void fold_adam(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
+static void coef_of_adam(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
 {
-    fold_moments(coef, n);
+    coef_of_moments(coef, n);
     coef->eps = (float)o->eps;
     coef->step_size = (float)(n->lr / (o->bias_correction ? 1.0 - n->beta1_power : 1.0));
     coef->vhat_scale = (float)(1.0 / sqrt(o->bias_correction ? 1.0 - n->beta2_power : 1.0));
@@ -64,7 +64,7 @@ static void fold_adam(struct st_update_coef *coef, const struct st_optimizer *o,
 
 /* The first gradient enters the momentum undamped, and without momentum every step takes the gradient unchanged, both as in
  * PyTorch. */
-static void fold_sgd(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
+static void coef_of_sgd(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
 {
     const bool damped = n->step > 1 && n->beta1 > 0;
 
@@ -78,7 +78,7 @@ static bool decays_decoupled(const struct st_optimizer *o)
     return o->type == STRATA_ADAMW || o->type == STRATA_LION;
 }
 
-struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays)
+struct st_update_coef st_update_coef_of(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays)
 {
     struct st_update_coef coef = {
         .rule = st_rule_of(o->type),
@@ -90,16 +90,16 @@ struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st
 
     switch (coef.rule) {
     case ST_RULE_ADAM:
-        fold_adam(&coef, o, n);
+        coef_of_adam(&coef, o, n);
         break;
     case ST_RULE_ADAGRAD:
         coef.eps = (float)o->eps;
         break;
     case ST_RULE_LION:
-        fold_moments(&coef, n);
+        coef_of_moments(&coef, n);
         break;
     case ST_RULE_SGD:
-        fold_sgd(&coef, o, n);
+        coef_of_sgd(&coef, o, n);
         break;
     case ST_RULE_COUNT:
         break;

@@ -50,6 +50,6 @@ double st_beta_power(double beta, uint64_t step);
  *   depends only on the step's number, so that a resumed run rounds like one that never stopped.
  *
  * Numerics  each in double from doubles, then rounded once to fp32. */
-struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays);
+struct st_update_coef st_update_coef_of(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays);
 
 #endif

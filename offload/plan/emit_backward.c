@@ -41,7 +41,7 @@ static uint32_t depth_of(const struct st_emitter *e, uint32_t m)
 }
 
 /* How many sums below its own are added up when the leaf of micro-batch m, its last, is there: all after the step's last. */
-static uint32_t folds_after(const struct st_emitter *e, uint32_t m)
+static uint32_t reductions_after(const struct st_emitter *e, uint32_t m)
 {
     if (!ends_leaf(e, m))
         return 0;
@@ -72,22 +72,22 @@ static uint32_t sum_at(const struct st_emitter *e, uint32_t p, uint32_t sum, uin
 {
     if (depth == 0 || one_at_a_time(e, p))
         return sum;
-    return st_place_horizontal(e->plan) ? waiting_sum(e, p, depth) : e->lay->folds.buffer[depth - 1];
+    return st_place_horizontal(e->plan) ? waiting_sum(e, p, depth) : e->lay->reductions.buffer[depth - 1];
 }
 
 /* Adds the sum at a depth to the one below it, which is open from then on. */
-static uint32_t fold_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t depth)
+static uint32_t reduce_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t depth)
 {
     const uint32_t addend = sum_at(e, p, sum, depth);
     uint32_t below = sum_at(e, p, sum, depth - 1);
 
     if (one_at_a_time(e, p)) {
-        below = take_sum(e, &e->lay->folds, p);
+        below = take_sum(e, &e->lay->reductions, p);
         st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, waiting_sum(e, p, depth - 1), below, sum_index(e, p, depth - 1),
                      st_emit_sum_bytes(e, p))
             ->page = p;
     }
-    st_emit_op(e, ST_OP_FOLD_SUM, BACKWARD)->page = p;
+    st_emit_op(e, ST_OP_REDUCE_SUM, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, below, sum_index(e, p, depth - 1));
     st_emit_operand(e, ST_ROLE_ADDEND, addend, sum_index(e, p, depth));
     return one_at_a_time(e, p) ? below : sum;
@@ -124,8 +124,8 @@ static uint32_t add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint3
         return sum;
     e->op->first = begins_leaf(e, m);
     st_emit_operand(e, ST_ROLE_SUM, sum_at(e, p, sum, depth), sum_index(e, p, depth));
-    for (uint32_t i = 0; i < folds_after(e, m); i++)
-        sum = fold_sum(e, p, sum, depth - i);
+    for (uint32_t i = 0; i < reductions_after(e, m); i++)
+        sum = reduce_sum(e, p, sum, depth - i);
     return sum;
 }
 
@@ -171,7 +171,7 @@ static void gather_grad(struct st_emitter *e, uint32_t p, uint32_t grad)
 /* After micro-batch m. */
 static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
-    const uint32_t depth = depth_of(e, m) - folds_after(e, m);
+    const uint32_t depth = depth_of(e, m) - reductions_after(e, m);
 
     st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, waiting_sum(e, p, depth), sum_index(e, p, depth),
                  st_emit_sum_bytes(e, p))
@@ -252,7 +252,7 @@ static void conclude(struct st_emitter *e)
     if (p == ST_NO_PAGE)
         return;
     e->underway.page = ST_NO_PAGE;
-    st_emit_op(e, ST_OP_FOLD_RANKS, BACKWARD)->page = p;
+    st_emit_op(e, ST_OP_REDUCE_RANKS, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, e->underway.sum, p);
     st_emit_operand(e, ST_ROLE_WIRE, e->underway.wire, p);
     end_sum(e, p, e->underway.sum, e->underway.micro);

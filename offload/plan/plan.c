@@ -510,7 +510,7 @@ strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy)
 {
-    return st_plan_make_judged(out, workload, capacity, policy, NULL);
+    return st_plan_make_evaluated(out, workload, capacity, policy, NULL);
 }
 
 strata_status st_plan_create(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
@@ -565,7 +565,7 @@ strata_status st_plan_known_rates(const struct st_machine **rates, struct st_pla
     return st;
 }
 
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates)
 {
     struct st_plan *plan;
@@ -596,15 +596,15 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     return st;
 }
 
-strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates)
+strata_status st_plan_evaluate(struct st_plan **plan, const struct st_machine *rates)
 {
-    struct st_plan *judged;
-    const strata_status st = st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
+    struct st_plan *evaluated;
+    const strata_status st = st_plan_make_evaluated(&evaluated, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
 
     if (st != STRATA_OK)
         return st;
     st_plan_destroy(*plan);
-    *plan = judged;
+    *plan = evaluated;
     return STRATA_OK;
 }
 

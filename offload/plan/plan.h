@@ -46,7 +46,7 @@ struct st_plan {
     struct st_plan_sums *sums; /* used by the planner alone, as is the next one: */
     struct st_scratch scratch; /* for writing its programs, and simulating them */
 
-    uint64_t judged_ops; /* simulated by the choice */
+    uint64_t evaluated_ops; /* simulated by the choice */
     bool fits;
     uint64_t minimum[STRATA_TIER_COUNT];          /* needed by the smallest placement of this policy */
     uint64_t fixed_bytes, rss_bytes_max;          /* with tables.h; host + cpu device + that */
@@ -54,7 +54,7 @@ struct st_plan {
     uint32_t item_count;
 };
 
-/** Plan, judged by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is
+/** Plan, evaluated by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is
  * false, and needed[] is that of the smallest placement, so it shows what is lacking); the error sentence names the tier, what is
  * needed, and what there is (st_plan_advise()). E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
@@ -70,22 +70,22 @@ strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const
 /** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
-/** The same with known rates: the choice is judged by a machine with these, or by a nominal one if a rate is missing that its
+/** The same with known rates: the choice is evaluated by a machine with these, or by a nominal one if a rate is missing that its
  *  programs need.  Any choice gives the same bits. */
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
 struct st_draft {
     double seconds; /* infinite: it does not fit */
     bool lacks;     /* a rate of the priced machine is missing: they are a bound */
 };
-/** About the seconds of a step of the plan that st_plan_make_judged() would make, in a hundredth of its time: those of one of few
+/** About the seconds of a step of the plan that st_plan_make_evaluated() would make, in a hundredth of its time: those of one of few
  *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be NULL, for a
  *  nominal one.  Above `limit` they may be a bound: that a setting is slower is then all that is known.  E_INVAL, E_CONFIG,
  *  E_NOMEM. */
 strata_status st_plan_draft(struct st_draft *out, const struct st_workload *workload, const struct st_capacity *capacity,
                             const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced,
                             double limit);
-/** Choose again, judged by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */
-strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates);
+/** Choose again, evaluated by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */
+strata_status st_plan_evaluate(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

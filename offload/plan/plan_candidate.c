@@ -313,130 +313,130 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
 /* --- ladders --- */
 
 /* 0, 1, 2, ... below `count`. */
-static uint32_t counts(uint32_t rungs[ST_RUNGS_MAX], uint32_t count)
+static uint32_t counts(uint32_t levels[ST_LEVELS_MAX], uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        rungs[i] = i;
+        levels[i] = i;
     return count;
 }
 
-static uint32_t update_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_policy *asked)
+static uint32_t update_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_policy *asked)
 {
     uint32_t count = 0;
 
     if (asked->update != ST_UPDATE_AUTO || asked->forward_only) {
-        rungs[0] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
+        levels[0] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
         return 1;
     }
     if (!asked->needs_norm)
-        rungs[count++] = ST_UPDATE_IN_BACKWARD;
-    rungs[count++] = ST_UPDATE_GATED;
-    rungs[count++] = ST_UPDATE_SERIAL;
+        levels[count++] = ST_UPDATE_IN_BACKWARD;
+    levels[count++] = ST_UPDATE_GATED;
+    levels[count++] = ST_UPDATE_SERIAL;
     return count;
 }
 
-static uint32_t accumulation_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t accumulation_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
-    rungs[0] = plan->policy.accumulation;
-    return plan->policy.accumulation == ST_ACCUMULATE_AUTO ? counts(rungs, 2) : 1;
+    levels[0] = plan->policy.accumulation;
+    return plan->policy.accumulation == ST_ACCUMULATE_AUTO ? counts(levels, 2) : 1;
 }
 
-static uint32_t tier_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t tier_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
-    rungs[0] = plan->policy.forward_only ? STRATA_TIER_DEVICE : plan->policy.activation_tier;
-    if (rungs[0] != STRATA_TIER_COUNT)
+    levels[0] = plan->policy.forward_only ? STRATA_TIER_DEVICE : plan->policy.activation_tier;
+    if (levels[0] != STRATA_TIER_COUNT)
         return 1;
-    rungs[0] = STRATA_TIER_DEVICE;
-    rungs[1] = STRATA_TIER_HOST;
+    levels[0] = STRATA_TIER_DEVICE;
+    levels[1] = STRATA_TIER_HOST;
     return 2;
 }
 
 /* 0, 1, 2, 3, 4, 6, 8, 12, 16, ... */
-static uint32_t next_rung(uint32_t rung)
+static uint32_t next_level(uint32_t level)
 {
-    return rung < 4 ? rung + 1 : (rung & (rung - 1)) == 0 ? rung + rung / 2 : rung / 3 * 4;
+    return level < 4 ? level + 1 : (level & (level - 1)) == 0 ? level + level / 2 : level / 3 * 4;
 }
 
 /* Counts of pages whose state may lie on the device: none, the table's and what goes with it, and so many blocks more, all. */
-static uint32_t state_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t state_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
     uint32_t count = 1;
 
-    rungs[0] = 0;
+    levels[0] = 0;
     if (plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return 1;
     if (w->block_first > w->table_count)
-        rungs[count++] = w->table_count;
-    for (uint32_t blocks = 0; blocks < w->block_count && count < ST_RUNGS_MAX - 2; blocks = next_rung(blocks))
-        rungs[count++] = w->block_first + blocks;
-    rungs[count++] = w->block_first + w->block_count;
+        levels[count++] = w->table_count;
+    for (uint32_t blocks = 0; blocks < w->block_count && count < ST_LEVELS_MAX - 2; blocks = next_level(blocks))
+        levels[count++] = w->block_first + blocks;
+    levels[count++] = w->block_first + w->block_count;
     if (w->page_count > w->block_first + w->block_count)
-        rungs[count++] = w->page_count;
+        levels[count++] = w->page_count;
     return count;
 }
 
 /* Shares of the blocks whose state is streamed: sixteenths, each count of blocks once. */
-static uint32_t streamed_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, uint32_t state_pages)
+static uint32_t streamed_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, uint32_t state_pages)
 {
     const struct st_workload *w = &plan->program.workload;
     const uint32_t first = state_pages > w->block_first ? state_pages - w->block_first : 0;
     const uint32_t blocks = first < w->block_count ? w->block_count - first : 0;
     uint32_t count = 1;
 
-    rungs[0] = 0;
+    levels[0] = 0;
     if (plan->policy.streamed != ST_STREAMED_AUTO) {
-        rungs[0] = plan->policy.streamed;
+        levels[0] = plan->policy.streamed;
         return 1;
     }
     if (plan->policy.forward_only || plan->capacity.device_is_host || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return 1;
     for (uint32_t s = ST_STREAMED_PARTS / 16; s <= ST_STREAMED_PARTS; s += ST_STREAMED_PARTS / 16)
-        if (blocks * s / ST_STREAMED_PARTS > blocks * rungs[count - 1] / ST_STREAMED_PARTS)
-            rungs[count++] = s;
+        if (blocks * s / ST_STREAMED_PARTS > blocks * levels[count - 1] / ST_STREAMED_PARTS)
+            levels[count++] = s;
     return count;
 }
 
 /* As many blocks as fit at the end, eighths of all, none. */
-static uint32_t kept_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t kept_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
     const uint64_t blocks = plan->program.workload.block_count;
     uint32_t count = 0;
 
     if (plan->policy.activations != ST_ACT_AUTO || plan->policy.forward_only) {
-        rungs[0] = plan->policy.activations == ST_ACT_KEPT ? (uint32_t)blocks : 0;
+        levels[0] = plan->policy.activations == ST_ACT_KEPT ? (uint32_t)blocks : 0;
         return 1;
     }
-    rungs[count++] = ST_KEPT_REST;
+    levels[count++] = ST_KEPT_REST;
     for (uint32_t eighths = 8; eighths > 0; eighths--)
-        if ((blocks * eighths + 7) / 8 < rungs[count - 1])
-            rungs[count++] = (uint32_t)((blocks * eighths + 7) / 8);
-    rungs[count++] = 0;
+        if ((blocks * eighths + 7) / 8 < levels[count - 1])
+            levels[count++] = (uint32_t)((blocks * eighths + 7) / 8);
+    levels[count++] = 0;
     return count;
 }
 
 /* All that fit, three, two, one quarter of all, none that need not be. */
-static uint32_t quarters_of(uint32_t rungs[ST_RUNGS_MAX], uint64_t all)
+static uint32_t quarters_of(uint32_t levels[ST_LEVELS_MAX], uint64_t all)
 {
     uint32_t count = 1;
 
-    rungs[0] = (uint32_t)all;
+    levels[0] = (uint32_t)all;
     for (uint64_t quarters = 4; quarters-- > 0;)
-        if (all * quarters / 4 < rungs[count - 1])
-            rungs[count++] = (uint32_t)(all * quarters / 4);
+        if (all * quarters / 4 < levels[count - 1])
+            levels[count++] = (uint32_t)(all * quarters / 4);
     return count;
 }
 
 /* All chunks that fit, whatever their size; three, two, one quarter of them, none that need not be. */
-static uint32_t cached_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t cached_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
-    const uint32_t count = caches_state(plan) ? quarters_of(rungs, plan->program.chunk_count) : 1;
+    const uint32_t count = caches_state(plan) ? quarters_of(levels, plan->program.chunk_count) : 1;
 
-    rungs[0] = ST_CACHED_ALL;
+    levels[0] = ST_CACHED_ALL;
     return count;
 }
 
-static uint32_t order_rungs(const struct st_plan *plan)
+static uint32_t order_levels(const struct st_plan *plan)
 {
     const struct st_policy *p = &plan->policy;
     const bool weights = p->param_tier == STRATA_TIER_NVME, state = caches_state(plan);
@@ -446,55 +446,55 @@ static uint32_t order_rungs(const struct st_plan *plan)
     return weights || state ? 3 : 1;
 }
 
-uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, const struct st_intent *intent,
                             enum st_axis axis)
 {
     switch (axis) {
     case ST_AXIS_UPDATE:
-        return update_rungs(rungs, &plan->asked);
+        return update_levels(levels, &plan->asked);
     case ST_AXIS_ACCUMULATION:
-        return accumulation_rungs(rungs, plan);
+        return accumulation_levels(levels, plan);
     case ST_AXIS_TIER:
-        return tier_rungs(rungs, plan);
+        return tier_levels(levels, plan);
     case ST_AXIS_KEPT:
-        return kept_rungs(rungs, plan);
+        return kept_levels(levels, plan);
     case ST_AXIS_STATE:
-        return state_rungs(rungs, plan);
+        return state_levels(levels, plan);
     case ST_AXIS_STREAMED:
-        return streamed_rungs(rungs, plan, intent->on[ST_AXIS_STATE]);
+        return streamed_levels(levels, plan, intent->on[ST_AXIS_STATE]);
     case ST_AXIS_ACCUM:
-        return counts(rungs, intent->on[ST_AXIS_ACCUMULATION] == ST_ACCUMULATE_HORIZONTAL ? ST_ACCUM_ALL + 1 : 1);
+        return counts(levels, intent->on[ST_AXIS_ACCUMULATION] == ST_ACCUMULATE_HORIZONTAL ? ST_ACCUM_ALL + 1 : 1);
     case ST_AXIS_RESIDENT:
-        return quarters_of(rungs, plan->program.workload.page_count);
+        return quarters_of(levels, plan->program.workload.page_count);
     case ST_AXIS_CACHED:
-        return cached_rungs(rungs, plan);
+        return cached_levels(levels, plan);
     case ST_AXIS_ORDER:
-        return counts(rungs, order_rungs(plan));
+        return counts(levels, order_levels(plan));
     case ST_AXIS_SLOTS:
-        return counts(rungs, ST_SLOT_PROFILES);
+        return counts(levels, ST_SLOT_PROFILES);
     case ST_AXIS_GRADS:
-        return counts(rungs, caches_state(plan) ? 2 : 1);
+        return counts(levels, caches_state(plan) ? 2 : 1);
     case ST_AXIS_MEMORY:
-        return counts(rungs, 1 + 2 * MEMORY_RUNGS);
+        return counts(levels, 1 + 2 * MEMORY_RUNGS);
     default:
-        return counts(rungs, 1);
+        return counts(levels, 1);
     }
 }
 
 /* None, and some below what the decisions have above its tier. */
-static uint32_t limits_below(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+static uint32_t limits_below(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
     static const uint32_t less[] = {0, 1, 2, 3, 4, 5, 7, 11};
     const uint32_t largest = number_of_size(st_plan_promoted(plan));
     uint32_t count = 1;
 
-    rungs[0] = 0;
+    levels[0] = 0;
     for (size_t i = 0; i < sizeof(less) / sizeof(less[0]) && less[i] < largest; i++)
-        rungs[count++] = largest - less[i];
+        levels[count++] = largest - less[i];
     return count;
 }
 
-uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+uint32_t st_candidate_between(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, const struct st_intent *intent,
                               enum st_axis axis)
 {
     static const int steps[] = {-2, -1, 1, 2};
@@ -502,8 +502,8 @@ uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan
     uint32_t value, most, count = 0;
 
     if (axis == ST_AXIS_CACHE)
-        return limits_below(rungs, plan);
-    if (st_candidate_rungs(rungs, plan, intent, axis) == 1)
+        return limits_below(levels, plan);
+    if (st_candidate_levels(levels, plan, intent, axis) == 1)
         return 0;
     switch (axis) {
     case ST_AXIS_KEPT:
@@ -531,6 +531,6 @@ uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan
     }
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
         if (value + (uint32_t)steps[i] <= most) /* wraps round below 0 */
-            rungs[count++] = value + (uint32_t)steps[i];
+            levels[count++] = value + (uint32_t)steps[i];
     return count;
 }

@@ -1,12 +1,12 @@
 /* plan_choose.c - the search: of all candidates the one whose simulated step is the shortest.
  *
- * The candidates are fixed by workload and capacities (plan_candidate.c); rates judge them.  There are too many to judge all.  So
+ * The candidates are fixed by workload and capacities (plan_candidate.c); rates evaluate them.  There are too many to evaluate all.  So
  * some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few values of
  * the other axes.  Of each kind the one with the lowest bound (plan_bound.c) goes along one axis after the other to lower bounds,
- * and where that ends it is judged.  From these, the fastest first, the search descends: along one axis after the other it goes
+ * and where that ends it is evaluated.  From these, the fastest first, the search descends: along one axis after the other it goes
  * to the fastest value, with the others as they are, until no axis has a faster one.  It leaps from there with two axes at once,
  * does the same from the fastest in chunks of other sizes, and with what is left of the count goes detours.  A value whose bound
- * is well above what the descent has reached is not judged.
+ * is well above what the descent has reached is not evaluated.
  *
  * All of this is a function of its arguments: it is limited by a count of simulated ops, never by a clock, so that the plan is
  * the same everywhere.  Of the candidates about as fast as the fastest, the one that moves the fewest bytes wins, then the one
@@ -66,7 +66,7 @@ static strata_status open_base(struct st_search *s, struct st_plan *plan)
     }
     base->ops = st_plan_ops_about(plan);
     s->base_count++;
-    return st_judge_init(&base->judge, plan, s->machine);
+    return st_evaluator_init(&base->evaluator, plan, s->machine);
 }
 
 static strata_status open_others(struct st_search *s)
@@ -111,7 +111,7 @@ static strata_status search(struct st_search *s)
 {
     static const struct {
         strata_status (*run)(struct st_search *s);
-        uint32_t part; /* of what may be judged, with the phases before */
+        uint32_t part; /* of what may be evaluated, with the phases before */
     } phases[] = {
         {st_search_first, 2}, {st_search_descend, 4},   {st_search_leap, 5},
         {st_search_recut, 7}, {st_search_leap_last, 8}, {st_search_detour, 8},
@@ -138,7 +138,7 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
     struct st_machine nominal;
     strata_status st;
 
-    st_judge_nominal(&nominal, *plan);
+    st_evaluator_nominal(&nominal, *plan);
     s.machine = rates != NULL ? rates : &nominal;
     if ((st = open_base(&s, *plan)) == STRATA_OK && (st = search(&s)) == STRATA_OK) {
         const struct st_node *best = best_of(&s);
@@ -147,10 +147,10 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
             take_base(s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan, *plan);
         *plan = s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan;
         st_node_decide(*plan, best);
-        (*plan)->judged_ops = st_search_ops(&s);
+        (*plan)->evaluated_ops = st_search_ops(&s);
     }
     for (uint32_t i = 0; i < s.base_count; i++) {
-        st_judge_fini(&s.bases[i].judge);
+        st_evaluator_fini(&s.bases[i].evaluator);
         if (s.bases[i].plan != *plan)
             st_plan_destroy(s.bases[i].plan);
     }

@@ -1,16 +1,16 @@
-/* offload/plan/plan_choose_internal.h - candidates, what bounds them, who judges them: shared by the parts of the choice.
+/* offload/plan/plan_choose_internal.h - candidates, what bounds them, who evaluates them: shared by the parts of the choice.
  *
  * plan_choose.c     the fastest candidate that the search finds (plan_search.h)
  * plan_candidate.c  the candidates, fixed by workload and capacities
  * plan_bound.c      seconds that no schedule of a candidate can beat, from its decisions alone
- * plan_judge.c      seconds of its simulated step */
+ * plan_evaluate.c      seconds of its simulated step */
 #ifndef OFFLOAD_PLAN_PLAN_CHOOSE_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_CHOOSE_INTERNAL_H
 
 #include "offload/plan/plan_predicates.h"
 
 #define ST_SLOT_PROFILES 5u
-#define ST_RUNGS_MAX     64u
+#define ST_LEVELS_MAX     64u
 #define ST_ACCUM_ALL     4u
 #define ST_CACHED_ALL    UINT32_MAX /* as many chunks as fit */
 #define ST_KEPT_REST     UINT32_MAX /* as many blocks as fit when everything else is placed */
@@ -41,10 +41,10 @@ struct st_intent {
 };
 
 /** The values of an axis, which may depend on those of others.  Returns how many. */
-uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, const struct st_intent *intent,
                             enum st_axis axis);
-/** Values near the intent's, between the rungs; plan->decided is what the intent means.  Returns how many. */
-uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+/** Values near the intent's, between the levels; plan->decided is what the intent means.  Returns how many. */
+uint32_t st_candidate_between(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, const struct st_intent *intent,
                               enum st_axis axis);
 /** Decide on what an intent means for this plan's capacities: plan->decided, ->reserved, ->policy.update.  False: it does not
  *  fit. */
@@ -57,25 +57,25 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
 #define ST_BOUND_SLACK 0.97 /* a bound times this is never above the step */
 double st_plan_bound(const struct st_plan *plan, const struct st_machine *machine, double *work);
 
-/* Simulates candidates of one plan.  Steps of many micro-batches are folded: micro-batches that go through the layers side by
+/* Simulates candidates of one plan.  Steps of many micro-batches are shortened: micro-batches that go through the layers side by
  * side are merged to a few large ones; of those that go one after the other a few are simulated, and the rest take as long as the
  * last of these. */
-struct st_judge {
+struct st_evaluator {
     const struct st_machine *machine;
     struct st_plan *plan;                /* borrowed */
     struct st_plan *merged, *few, *more; /* owned; NULL: the plan's own program is simulated */
     uint64_t ops;                        /* simulated so far */
 };
-strata_status st_judge_init(struct st_judge *judge, struct st_plan *plan, const struct st_machine *machine);
-void st_judge_fini(struct st_judge *judge);
+strata_status st_evaluator_init(struct st_evaluator *evaluator, struct st_plan *plan, const struct st_machine *machine);
+void st_evaluator_fini(struct st_evaluator *evaluator);
 /** Seconds of a steady step with the plan's decisions.  Where they are more than `limit`, *seconds may be any number between the
  *  two, found sooner.  May leave the plan without a program that fits them.  E_NOMEM. */
-strata_status st_judge_seconds(double *seconds, struct st_judge *judge, double limit);
+strata_status st_evaluator_seconds(double *seconds, struct st_evaluator *evaluator, double limit);
 
 /** About how many ops a steady step has, whatever is decided. */
 uint64_t st_plan_ops_about(const struct st_plan *plan);
 
-/** Rates by which to judge where none are known: see plan_judge.c.  `smallest`: of this workload and policy. */
-void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest);
+/** Rates by which to evaluate where none are known: see plan_evaluate.c.  `smallest`: of this workload and policy. */
+void st_evaluator_nominal(struct st_machine *machine, const struct st_plan *smallest);
 
 #endif

@@ -13,7 +13,7 @@
 
 struct draft {
     struct st_plan *plan;
-    struct st_judge judge;
+    struct st_evaluator evaluator;
     struct st_decisions start, fastest;
     enum st_update_policy update; /* of the fastest */
     double seconds, limit;
@@ -27,21 +27,21 @@ static double key_of(struct draft *d, const struct st_intent *intent)
 
     if (!st_candidate_complete(d->plan, &d->start, intent))
         return HUGE_VAL;
-    bound = st_plan_bound(d->plan, d->judge.machine, &work);
+    bound = st_plan_bound(d->plan, d->evaluator.machine, &work);
     return bound + WORK_WEIGHT * work;
 }
 
 static void descend_axis(struct draft *d, struct st_intent *intent, double *key, enum st_axis axis)
 {
-    uint32_t rungs[ST_RUNGS_MAX];
-    const uint32_t count = st_candidate_rungs(rungs, d->plan, intent, axis);
+    uint32_t levels[ST_LEVELS_MAX];
+    const uint32_t count = st_candidate_levels(levels, d->plan, intent, axis);
     struct st_intent at = *intent;
 
     for (uint32_t i = 0; i < count; i++) {
         double found;
 
-        at.on[axis] = rungs[i];
-        if (rungs[i] == intent->on[axis] || (found = key_of(d, &at)) >= *key)
+        at.on[axis] = levels[i];
+        if (levels[i] == intent->on[axis] || (found = key_of(d, &at)) >= *key)
             continue;
         *key = found;
         *intent = at;
@@ -49,15 +49,15 @@ static void descend_axis(struct draft *d, struct st_intent *intent, double *key,
 }
 
 /* Simulates the plan's decisions, unless they are slower than what is asked about; then their bound is told. */
-static strata_status judge(struct draft *d)
+static strata_status evaluate(struct draft *d)
 {
     const struct st_decisions decided = d->plan->decided;
     double seconds, work;
     strata_status st = STRATA_OK;
 
-    seconds = st_plan_bound(d->plan, d->judge.machine, &work);
+    seconds = st_plan_bound(d->plan, d->evaluator.machine, &work);
     if (seconds * ST_BOUND_SLACK <= fmin(d->limit, d->seconds))
-        st = st_judge_seconds(&seconds, &d->judge, d->seconds);
+        st = st_evaluator_seconds(&seconds, &d->evaluator, d->seconds);
     if (st != STRATA_OK || seconds >= d->seconds)
         return st;
     d->seconds = seconds;
@@ -75,17 +75,17 @@ static strata_status descend(struct draft *d, struct st_intent intent)
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++)
             descend_axis(d, &intent, &key, axes[i]);
-    return st_candidate_complete(d->plan, &d->start, &intent) ? judge(d) : STRATA_OK;
+    return st_candidate_complete(d->plan, &d->start, &intent) ? evaluate(d) : STRATA_OK;
 }
 
 /* With as many weights on the device as fit, and with none, since no single axis leads from the one to the other. */
 static strata_status descend_from(struct draft *d, struct st_intent intent)
 {
-    uint32_t rungs[ST_RUNGS_MAX];
-    const uint32_t count = st_candidate_rungs(rungs, d->plan, &intent, ST_AXIS_RESIDENT);
+    uint32_t levels[ST_LEVELS_MAX];
+    const uint32_t count = st_candidate_levels(levels, d->plan, &intent, ST_AXIS_RESIDENT);
     strata_status st = descend(d, intent);
 
-    intent.on[ST_AXIS_RESIDENT] = rungs[count - 1];
+    intent.on[ST_AXIS_RESIDENT] = levels[count - 1];
     return st == STRATA_OK && count > 1 ? descend(d, intent) : st;
 }
 
@@ -93,7 +93,7 @@ static strata_status descend_from(struct draft *d, struct st_intent intent)
 static strata_status try_order(struct draft *d, enum st_accumulation order)
 {
     struct st_intent intent = {0};
-    uint32_t tiers[ST_RUNGS_MAX], count;
+    uint32_t tiers[ST_LEVELS_MAX], count;
     strata_status st;
 
     if ((d->plan->policy.accumulation != ST_ACCUMULATE_AUTO && d->plan->policy.accumulation != order) ||
@@ -102,13 +102,13 @@ static strata_status try_order(struct draft *d, enum st_accumulation order)
     d->start = d->plan->decided;
     intent.on[ST_AXIS_ACCUMULATION] = order;
     for (uint32_t axis = 0; axis < ST_AXIS_COUNT; axis++)
-        if (axis != ST_AXIS_ACCUMULATION && st_candidate_rungs(tiers, d->plan, &intent, (enum st_axis)axis) > 0)
+        if (axis != ST_AXIS_ACCUMULATION && st_candidate_levels(tiers, d->plan, &intent, (enum st_axis)axis) > 0)
             intent.on[axis] = tiers[0];
     d->plan->policy.update = (enum st_update_policy)intent.on[ST_AXIS_UPDATE];
-    st = judge(d);
+    st = evaluate(d);
     if (d->plan->policy.param_tier == STRATA_TIER_DEVICE)
         d->start.resident_pages = st_place_least_resident(d->plan);
-    count = st_candidate_rungs(tiers, d->plan, &intent, ST_AXIS_TIER);
+    count = st_candidate_levels(tiers, d->plan, &intent, ST_AXIS_TIER);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         intent.on[ST_AXIS_TIER] = tiers[i];
         st = descend_from(d, intent);
@@ -116,17 +116,17 @@ static strata_status try_order(struct draft *d, enum st_accumulation order)
     return st;
 }
 
-/* The fastest on another machine than the judge's; by its bound if a rate is missing. */
+/* The fastest on another machine than the evaluator's; by its bound if a rate is missing. */
 static strata_status price(struct draft *d, const struct st_machine *machine)
 {
     double work;
 
     d->plan->decided = d->fastest;
     d->plan->policy.update = d->update;
-    d->judge.machine = machine;
+    d->evaluator.machine = machine;
     d->seconds = HUGE_VAL;
     if (st_simulate_possible(&d->plan->program, machine))
-        return judge(d);
+        return evaluate(d);
     d->lacks = true;
     d->seconds = st_plan_bound(d->plan, machine, &work);
     return STRATA_OK;
@@ -141,8 +141,8 @@ static strata_status draft(struct draft *d, const struct st_machine *rates, cons
         return STRATA_OK;
     if (rates != NULL && (st = st_plan_known_rates(&rates, d->plan)) != STRATA_OK)
         return st;
-    st_judge_nominal(&nominal, d->plan);
-    if ((st = st_judge_init(&d->judge, d->plan, rates != NULL ? rates : &nominal)) != STRATA_OK)
+    st_evaluator_nominal(&nominal, d->plan);
+    if ((st = st_evaluator_init(&d->evaluator, d->plan, rates != NULL ? rates : &nominal)) != STRATA_OK)
         return st;
     if (rates == NULL && d->plan->policy.streamed == ST_STREAMED_AUTO)
         d->plan->policy.streamed = 0;
@@ -150,7 +150,7 @@ static strata_status draft(struct draft *d, const struct st_machine *rates, cons
         st = try_order(d, order);
     if (st == STRATA_OK && priced != NULL && priced != rates)
         st = price(d, priced);
-    st_judge_fini(&d->judge);
+    st_evaluator_fini(&d->evaluator);
     return st;
 }
 

@@ -40,7 +40,7 @@ struct st_layout {
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool wires, dact_wires; /* from other ranks: sums of a page, gradients of a micro-batch's rows */
-    struct st_pool folds;             /* sums of a page's leaves beside the one in `grads` */
+    struct st_pool reductions;        /* sums of a page's leaves beside the one in `grads` */
     struct st_pool host_grads;        /* rounded gradients without a place of their own in host memory */
     struct st_pool saves;             /* in host memory: what lives on the device, on its way to its extent */
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
@@ -83,7 +83,7 @@ struct st_slots st_layout_slots(const struct st_layout *lay);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
 
-/* Rates judge if none is missing that the smallest placement, which the plan has, needs, since it uses whatever any does; else
+/* Rates evaluate if none is missing that the smallest placement, which the plan has, needs, since it uses whatever any does; else
  * *rates becomes NULL.  E_NOMEM. */
 strata_status st_plan_known_rates(const struct st_machine **rates, struct st_plan *plan);
 
@@ -113,7 +113,7 @@ strata_status st_plan_build(struct st_plan *plan);
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
 /* The same in either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */
 bool st_plan_smallest_fits(struct st_plan *plan);
-/* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine.  *plan may
+/* From the smallest placement to the plan: decide and build.  rates: the machine to evaluate by; NULL: a nominal machine.  *plan may
  * be replaced by one in chunks of another size. */
 strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates);
 /* A plan without decisions: pages and chunks of its workload, and sums over them. */

@@ -202,7 +202,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p),
          shard->trained_bytes);
     grow(&k->unkept_grads, place->grad == ST_WHERE_HOST && !st_place_keeps_grad(k->plan, p), shard->trained_bytes);
-    grow(&k->folded, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
+    grow(&k->reduced, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
@@ -362,7 +362,7 @@ static uint64_t saved_at_once(const struct st_plan *plan)
 
 /* Vertical: a slot for each depth.  Horizontal: for what comes back from the host to be added to, and stays until it is back
  * there: two, so that the next may come meanwhile, if a leaf may end more than one sum. */
-static uint32_t fold_slots(const struct st_plan *plan)
+static uint32_t reduce_slots(const struct st_plan *plan)
 {
     const uint32_t depth = st_leaf_depth(plan->policy.leaves);
 
@@ -391,7 +391,7 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), ST_ITEM_SAVED_SLOTS);
     st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
-    st_walk_take_pool(k, &lay->folds, fold_slots(plan), STRATA_TIER_DEVICE, k->folded * 4, ST_ITEM_ACCUMULATORS);
+    st_walk_take_pool(k, &lay->reductions, reduce_slots(plan), STRATA_TIER_DEVICE, k->reduced * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->small_rounded, in_place ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving, ST_ITEM_GRADIENT_SLOTS);
     lay->block_sums = st_walk_take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), ST_ITEM_SMALL);
 }

@@ -39,7 +39,7 @@ struct st_walk {
     uint64_t leaving;                                    /* bytes of the largest rounded gradients, */
     uint64_t unkept_grads;                               /* of those without a place in host memory, */
     uint64_t small_streamed, small_grads, small_leaving; /* and the same of the small ones */
-    uint64_t folded;                                     /* of the largest whose leaves' sums share slots */
+    uint64_t reduced;                                     /* of the largest whose leaves' sums share slots */
     uint64_t streamed_state;                             /* bytes of the largest streamed chunk */
     uint64_t wire;                                       /* bytes of the largest page's sums from other ranks */
 };

@@ -1,4 +1,4 @@
-/* plan_search.c - candidates of the search: completed, bounded, judged. */
+/* plan_search.c - candidates of the search: completed, bounded, evaluated. */
 #include "offload/plan/plan_search.h"
 
 #include "core/base/error.h"
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_WEIGHT 0.02      /* of all resources' work in the order in which candidates are judged */
-#define OPS_JUDGED  10000000u /* the search ends at the first candidate beyond so many, */
-#define LEAST       64u       /* but judges so many, however large their programs */
+#define WORK_WEIGHT 0.02      /* of all resources' work in the order in which candidates are evaluated */
+#define OPS_EVALUATED  10000000u /* the search ends at the first candidate beyond so many, */
+#define LEAST       64u       /* but evaluates so many, however large their programs */
 #define MOST        8000u     /* and no more than that */
 #define REMEMBERED  65536u    /* places for what intents mean: some 20 MB */
 
@@ -153,14 +153,14 @@ int st_node_compare_decisions(const struct st_node *a, const struct st_node *b)
 }
 
 /* The values of an axis. */
-uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search *s, const struct st_intent *intent,
+uint32_t st_search_values(uint32_t values[ST_LEVELS_MAX], const struct st_search *s, const struct st_intent *intent,
                           enum st_axis axis)
 {
     const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
     const uint32_t lifted = base->lifted[intent->on[ST_AXIS_ACCUMULATION]];
-    uint32_t count = st_candidate_rungs(values, base->plan, intent, axis);
+    uint32_t count = st_candidate_levels(values, base->plan, intent, axis);
 
-    if (axis == ST_AXIS_STATE && lifted > 0 && count < ST_RUNGS_MAX)
+    if (axis == ST_AXIS_STATE && lifted > 0 && count < ST_LEVELS_MAX)
         values[count++] = lifted;
     if (axis == ST_AXIS_CHUNKS)
         for (count = 0; count < s->base_count; count++)
@@ -182,21 +182,21 @@ void st_search_values_beside(struct st_values *v, const struct st_search *s, con
             v->list[v->count++] = v->list[i];
 }
 
-/* --- judging --- */
+/* --- evaluating --- */
 
 uint64_t st_search_ops(const struct st_search *s)
 {
     uint64_t ops = 0;
 
     for (uint32_t i = 0; i < s->base_count; i++)
-        ops += s->bases[i].judge.ops;
+        ops += s->bases[i].evaluator.ops;
     return ops;
 }
 
 bool st_search_spent(const struct st_search *s)
 {
-    return s->judged >= LEAST &&
-           (st_search_ops(s) >= OPS_JUDGED / ST_SEARCH_PARTS * s->part || s->judged >= MOST / ST_SEARCH_PARTS * s->part);
+    return s->evaluated >= LEAST &&
+           (st_search_ops(s) >= OPS_EVALUATED / ST_SEARCH_PARTS * s->part || s->evaluated >= MOST / ST_SEARCH_PARTS * s->part);
 }
 
 bool st_search_hopeless(const struct st_node *n, double seconds)
@@ -204,18 +204,18 @@ bool st_search_hopeless(const struct st_node *n, double seconds)
     return n->bound * ST_BOUND_SLACK > seconds;
 }
 
-strata_status st_search_judge(struct st_search *s, struct st_node *n, double seconds)
+strata_status st_search_evaluate(struct st_search *s, struct st_node *n, double seconds)
 {
     const double limit = seconds * ST_TIE;
     struct st_base *base = &s->bases[n->intent.on[ST_AXIS_CHUNKS]];
     strata_status st;
 
     st_node_decide(base->plan, n);
-    if ((st = st_judge_seconds(&n->seconds, &base->judge, limit)) != STRATA_OK)
+    if ((st = st_evaluator_seconds(&n->seconds, &base->evaluator, limit)) != STRATA_OK)
         return st;
     n->slow = n->seconds > limit;
     note_sizes(n, base->plan);
-    s->judged++;
+    s->evaluated++;
     s->fastest = fmin(s->fastest, n->seconds);
     return STRATA_OK;
 }
@@ -262,7 +262,7 @@ strata_status st_search_meet(struct st_search *s, struct st_node *n, double seco
     if (st_search_spent(s))
         return STRATA_OK;
     n->index = known != NULL ? known->index : s->count;
-    if ((st = st_search_judge(s, n, seconds)) != STRATA_OK)
+    if ((st = st_search_evaluate(s, n, seconds)) != STRATA_OK)
         return st;
     if (known != NULL)
         *known = *n;

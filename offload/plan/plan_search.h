@@ -1,6 +1,6 @@
 /* offload/plan/plan_search.h - the parts of the search for the fastest candidate, in the order in which data goes through them.
  *
- * plan_search.c          candidates that are completed and judged: the nodes of the search
+ * plan_search.c          candidates that are completed and evaluated: the nodes of the search
  * plan_search_first.c    the first ones: of each kind the most promising
  * plan_search_descend.c  from these to faster ones, one axis at a time
  * plan_search_leap.c     from where that ends to faster ones, two axes at a time
@@ -13,7 +13,7 @@
 #define ST_CHUNK_SIZES  4u
 #define ST_KIND_AXES    3u     /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
 #define ST_KINDS        8u     /* from whose fastest a leap or detour starts, at most */
-#define ST_SEARCH_PARTS 8u     /* of what may be judged, for the phases of the search */
+#define ST_SEARCH_PARTS 8u     /* of what may be evaluated, for the phases of the search */
 #define ST_TIE          1.002  /* simulated seconds within this are equal */
 #define ST_WORTH        0.9995 /* of a round from one candidate to faster ones, or it is the last */
 
@@ -21,7 +21,7 @@ struct st_node {
     struct st_intent intent;
     struct st_decisions decided;
     struct st_slots reserved;
-    double bound, key, seconds; /* seconds: NaN until judged */
+    double bound, key, seconds; /* seconds: NaN until evaluated */
     uint64_t moved, memory;
     uint32_t index;
     bool slow;    /* its step is longer than `seconds`: when that was known, it was not simulated on */
@@ -32,7 +32,7 @@ struct st_node {
 /* The workload cut in chunks of one size. */
 struct st_base {
     struct st_plan *plan;
-    struct st_judge judge;
+    struct st_evaluator evaluator;
     struct st_decisions
         start[2];       /* by order of accumulation: what completes begin with; nothing that need not be on the device */
     uint32_t lifted[2]; /* pages whose state the smallest placement has there for want of host memory */
@@ -56,17 +56,17 @@ struct st_search {
     struct st_completed *completed; /* by a hash of their intents; completed_room is a power of two */
     uint32_t completed_count, completed_room;
     double fastest;
-    uint32_t judged;
-    uint32_t part; /* of ST_SEARCH_PARTS: what may be judged so far */
+    uint32_t evaluated;
+    uint32_t part; /* of ST_SEARCH_PARTS: what may be evaluated so far */
 };
 
 /* Those of an axis that a node does not have. */
 struct st_values {
-    uint32_t count, list[2 * ST_RUNGS_MAX];
+    uint32_t count, list[2 * ST_LEVELS_MAX];
 };
 
 /** The values of an axis.  Returns how many. */
-uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search *s, const struct st_intent *intent,
+uint32_t st_search_values(uint32_t values[ST_LEVELS_MAX], const struct st_search *s, const struct st_intent *intent,
                           enum st_axis axis);
 /** Of one axis, and those near the one that a node has, but not that itself. */
 void st_search_values_beside(struct st_values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis);
@@ -81,26 +81,26 @@ void st_node_decide(struct st_plan *plan, const struct st_node *n);
 int st_node_compare_decisions(const struct st_node *a, const struct st_node *b);
 
 /** Simulates a node, until it is known to be well slower than `seconds`.  E_NOMEM. */
-strata_status st_search_judge(struct st_search *s, struct st_node *n, double seconds);
+strata_status st_search_evaluate(struct st_search *s, struct st_node *n, double seconds);
 /** Ops simulated so far. */
 uint64_t st_search_ops(const struct st_search *s);
-/** Whether no more is judged in this phase. */
+/** Whether no more is evaluated in this phase. */
 bool st_search_spent(const struct st_search *s);
 /** Whether a node's bound is well above what has been reached. */
 bool st_search_hopeless(const struct st_node *n, double seconds);
-/** The judged node with the same decisions, or NULL. */
+/** The evaluated node with the same decisions, or NULL. */
 struct st_node *st_search_known(struct st_search *s, const struct st_node *n);
-/** Sorts the nodes, all of which are judged: the fastest first. */
+/** Sorts the nodes, all of which are evaluated: the fastest first. */
 void st_search_sort(struct st_search *s);
 /** Judges a completed node and adds it, or takes what is known of it.  Its seconds stay NaN if it is hopeless against `seconds`,
- * or if no more is judged.  E_NOMEM. */
+ * or if no more is evaluated.  E_NOMEM. */
 strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds);
 /** By bound and work: for qsort(). */
 int st_node_compare_keys(const void *left, const void *right);
 /** The fastest node of each policy, order, tier and of state that streams or does not; fastest first.  Returns how many. */
 uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s);
 
-/** Adds the first of each kind, judged.  E_NOMEM. */
+/** Adds the first of each kind, evaluated.  E_NOMEM. */
 strata_status st_search_first(struct st_search *s);
 /** From the fastest of each policy, order and tier first, then from the fastest of the other kinds.  E_NOMEM. */
 strata_status st_search_descend(struct st_search *s);

@@ -1,4 +1,4 @@
-/* plan_search_descend.c - from judged candidates to faster ones nearby. */
+/* plan_search_descend.c - from evaluated candidates to faster ones nearby. */
 #include "offload/plan/plan_search.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static strata_status descend_axis(struct st_search *s, struct st_node *best, enu
 {
     const struct st_intent at = best->intent;
     struct st_intent near;
-    uint32_t values[ST_RUNGS_MAX], count = st_search_values(values, s, &at, axis);
+    uint32_t values[ST_LEVELS_MAX], count = st_search_values(values, s, &at, axis);
     strata_status st;
 
     st = try_values(s, best, &at, axis, values, count);

@@ -1,4 +1,4 @@
-/* plan_search_detour.c - from judged candidates to those that differ on several axes.
+/* plan_search_detour.c - from evaluated candidates to those that differ on several axes.
  *
  * A leap changes two axes, and what it meets has to be faster at once.  A detour gives one axis another value, however slow
  * that is, and descends along the others with that value held; then it takes the fastest that was met. */
@@ -7,7 +7,7 @@
 #include <math.h>
 
 #define ROUNDS 4u /* of detours and descents from one start */
-#define FEW    4u /* of ST_SEARCH_PARTS: where so much is judged, the other kinds are left */
+#define FEW    4u /* of ST_SEARCH_PARTS: where so much is evaluated, the other kinds are left */
 
 /* *best: the fastest that is met by way of this value of an axis, and it. */
 static strata_status detour_by(struct st_search *s, struct st_node *best, const struct st_intent *intent, enum st_axis axis)

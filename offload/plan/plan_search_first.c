@@ -1,4 +1,4 @@
-/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound, and from there along
+/* plan_search_first.c - the first candidates that are evaluated: of each kind the one with the lowest bound, and from there along
  * one axis after the other to lower bounds. */
 #include "offload/plan/plan_search.h"
 
@@ -9,7 +9,7 @@
 #define REFINED 2u    /* rounds */
 #define FEW_OPS 3000u /* no program is long that has no more */
 
-/* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
+/* How many levels of an axis are among the first: each, the ends and two between them, the ends, the first. */
 enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
 static const enum first firsts[ST_AXIS_COUNT] = {
     [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,     [ST_AXIS_KEPT] = FIRST_ENDS,
@@ -48,8 +48,8 @@ static bool is_first_base(const struct st_search *s, uint32_t index)
 static strata_status add_each_update(struct st_search *s, struct st_intent *intent)
 {
     const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
-    uint32_t updates[ST_RUNGS_MAX];
-    const uint32_t count = st_candidate_rungs(updates, base->plan, intent, ST_AXIS_UPDATE);
+    uint32_t updates[ST_LEVELS_MAX];
+    const uint32_t count = st_candidate_levels(updates, base->plan, intent, ST_AXIS_UPDATE);
     strata_status st = STRATA_OK;
     struct st_node n;
 
@@ -68,16 +68,16 @@ static strata_status add_each_update(struct st_search *s, struct st_intent *inte
 /* The intents that have the values given so far, and any of the first ones on the axes from this one on. */
 static strata_status add_first(struct st_search *s, struct st_intent *intent, uint32_t axis)
 {
-    uint32_t rungs[ST_RUNGS_MAX], count;
+    uint32_t levels[ST_LEVELS_MAX], count;
     strata_status st = STRATA_OK;
 
     if (axis == ST_AXIS_UPDATE)
         return add_first(s, intent, axis + 1);
     if (axis == ST_AXIS_COUNT)
         return add_each_update(s, intent);
-    count = st_search_values(rungs, s, intent, (enum st_axis)axis);
+    count = st_search_values(levels, s, intent, (enum st_axis)axis);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        intent->on[axis] = rungs[i];
+        intent->on[axis] = levels[i];
         if (axis == ST_AXIS_CHUNKS ? is_first_base(s, i) : is_first(firsts[axis], i, count))
             st = add_first(s, intent, axis + 1);
     }
@@ -117,7 +117,7 @@ static void refine(struct st_search *s, struct st_node *n)
     for (uint32_t round = 0; round < REFINED; round++)
         for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++) {
             struct st_intent intent = n->intent;
-            uint32_t values[ST_RUNGS_MAX];
+            uint32_t values[ST_LEVELS_MAX];
             const uint32_t count = st_search_values(values, s, &intent, axes[i]);
 
             for (uint32_t k = 0; k < count; k++) {
@@ -147,7 +147,7 @@ static void keep_first(struct st_search *s)
 }
 
 /* Judges what they lead to, each once, and drops the others. */
-static strata_status judge_first(struct st_search *s)
+static strata_status evaluate_first(struct st_search *s)
 {
     uint32_t kept = 0;
     strata_status st = STRATA_OK;
@@ -162,7 +162,7 @@ static strata_status judge_first(struct st_search *s)
         if (!is_new)
             continue;
         n.index = kept;
-        st = st_search_judge(s, &n, HUGE_VAL);
+        st = st_search_evaluate(s, &n, HUGE_VAL);
         s->nodes[kept++] = n;
     }
     s->count = kept;
@@ -179,5 +179,5 @@ strata_status st_search_first(struct st_search *s)
     sort_nodes(s);
     assert(s->count > 0);
     keep_first(s);
-    return judge_first(s);
+    return evaluate_first(s);
 }

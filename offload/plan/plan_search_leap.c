@@ -1,8 +1,8 @@
-/* plan_search_leap.c - from judged candidates to those that differ on two axes.
+/* plan_search_leap.c - from evaluated candidates to those that differ on two axes.
  *
  * A descent ends where no axis alone gains anything: the state of one more page does not fit beside deep queues, say, and shallow
- * queues alone gain nothing.  The pairs are too many to judge, but to complete and bound one takes microseconds; so all are, and
- * the most promising are judged. */
+ * queues alone gain nothing.  The pairs are too many to evaluate, but to complete and bound one takes microseconds; so all are, and
+ * the most promising are evaluated. */
 #include "offload/plan/plan_search.h"
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define ROUNDS 6u   /* of leaps and descents from one start */
-#define LEAPS  256u /* judged in a round */
+#define LEAPS  256u /* evaluated in a round */
 
 struct pairs {
     struct st_node *nodes;
@@ -34,7 +34,7 @@ static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
     return STRATA_OK;
 }
 
-/* Those that may be faster than all that is judged. */
+/* Those that may be faster than all that is evaluated. */
 static strata_status find_pairs(struct pairs *pairs, struct st_search *s, const struct st_node *from, enum st_axis a,
                                 const struct st_values *as, enum st_axis b, const struct st_values *bs)
 {
@@ -54,14 +54,14 @@ static strata_status find_pairs(struct pairs *pairs, struct st_search *s, const 
 }
 
 /* *best: the fastest of them and it. */
-static strata_status judge_pairs(struct st_search *s, struct st_node *best, struct pairs *pairs)
+static strata_status evaluate_pairs(struct st_search *s, struct st_node *best, struct pairs *pairs)
 {
-    const uint32_t first = s->judged;
+    const uint32_t first = s->evaluated;
     strata_status st = STRATA_OK;
 
     if (pairs->count > 0)
         qsort(pairs->nodes, pairs->count, sizeof(*pairs->nodes), st_node_compare_keys);
-    for (uint32_t i = 0; i < pairs->count && s->judged - first < LEAPS && st == STRATA_OK; i++) {
+    for (uint32_t i = 0; i < pairs->count && s->evaluated - first < LEAPS && st == STRATA_OK; i++) {
         struct st_node n = pairs->nodes[i];
 
         st = st_search_meet(s, &n, s->fastest);
@@ -85,7 +85,7 @@ static strata_status leap(struct st_search *s, struct st_node *best, bool kinds)
             st = find_pairs(&pairs, s, best, (enum st_axis)b, &values[b], (enum st_axis)a, &values[a]);
     }
     if (st == STRATA_OK)
-        st = judge_pairs(s, best, &pairs);
+        st = evaluate_pairs(s, best, &pairs);
     free(pairs.nodes);
     return st;
 }

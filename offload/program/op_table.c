@@ -16,20 +16,20 @@
 #define CALL(c)                .work = ST_WORK_CALL, .call = ST_CALL_##c, .operands
 #define DOES(w)                .work = ST_WORK_##w, .operands
 #define ON(l)                  ST_LANE_##l
-#define SEAL(s)                .seal = ST_SEAL_##s
+#define CHECKSUM(s)                .checksum = ST_CHECKSUM_##s
 
 /* Name, lane, indices, what it does with which operands, checksums. */
 const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     /* What comes in: tokens, weights, state. */
     [ST_OP_UPLOAD_TOKENS]   = {"upload_tokens",   ON(UPLOAD),          0,     COPY(TOKENS)},
-    [ST_OP_READ_WEIGHT]     = {"read_weight",     ON(READ_WEIGHT),     PAGE,  COPY(WEIGHT), SEAL(ARRIVES)},
+    [ST_OP_READ_WEIGHT]     = {"read_weight",     ON(READ_WEIGHT),     PAGE,  COPY(WEIGHT), CHECKSUM(ARRIVES)},
     [ST_OP_WRITE_WEIGHT]    = {"write_weight",    ON(WRITE),           PAGE,  COPY(WEIGHT)},
-    [ST_OP_READ_STATE]      = {"read_state",      ON(READ_STATE),      CHUNK, COPY(STATE), SEAL(ARRIVES)},
+    [ST_OP_READ_STATE]      = {"read_state",      ON(READ_STATE),      CHUNK, COPY(STATE), CHECKSUM(ARRIVES)},
     [ST_OP_WRITE_STATE]     = {"write_state",     ON(WRITE),           CHUNK, COPY(STATE)},
-    [ST_OP_UPLOAD_STATE]    = {"upload_state",    ON(UPLOAD),          CHUNK, COPY(STATE), SEAL(OPENS)},
-    [ST_OP_DOWNLOAD_STATE]  = {"download_state",  ON(DOWNLOAD),        CHUNK, COPY(STATE), SEAL(CLOSES)},
-    [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  COPY(WEIGHT), SEAL(OPENS)},
-    [ST_OP_DOWNLOAD_WEIGHT] = {"download_weight", ON(DOWNLOAD),        PAGE,  COPY(WEIGHT), SEAL(CLOSES)},
+    [ST_OP_UPLOAD_STATE]    = {"upload_state",    ON(UPLOAD),          CHUNK, COPY(STATE), CHECKSUM(OPENS)},
+    [ST_OP_DOWNLOAD_STATE]  = {"download_state",  ON(DOWNLOAD),        CHUNK, COPY(STATE), CHECKSUM(CLOSES)},
+    [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  COPY(WEIGHT), CHECKSUM(OPENS)},
+    [ST_OP_DOWNLOAD_WEIGHT] = {"download_weight", ON(DOWNLOAD),        PAGE,  COPY(WEIGHT), CHECKSUM(CLOSES)},
     [ST_OP_PLACE_WEIGHT]    = {"place_weight",    ON(COMPUTE),         PAGE,  COPY(WEIGHT)},
 
     /* Updates of one chunk; the scalars' clip factor is waited for unless updates run in backward. */
@@ -42,17 +42,17 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_DEVICE]   = {"gather_device",   ON(COMPUTE),         MICRO, DOES(SMALL) =
         {OUT(ACT_OUT, ACT), IN(TOKENS, TOKENS), SOME(EACH, WEIGHT, READ, WEIGHT)}},
     [ST_OP_GATHER_HOST]     = {"gather_host",     ON(UPDATE),          PAGE,  DOES(GATHER) =
-        {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), SOME(ONE, ROWS, ADD, ROWS)}, SEAL(OPENS)},
+        {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), SOME(ONE, ROWS, ADD, ROWS)}, CHECKSUM(OPENS)},
     [ST_OP_UPLOAD_ROWS]     = {"upload_rows",     ON(UPLOAD),          MICRO, DOES(COPY) =
         {IN(ROWS, ROWS), OUT(ACT_OUT, ACT)}},
     [ST_OP_EMBED_FORWARD]   = {"embed_forward",   ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_FORWARD) =
         {INOUT(ACT, ACT), IN(WEIGHT, WEIGHT)}},
     [ST_OP_BLOCK_FORWARD]   = {"block_forward",   ON(COMPUTE),         BLOCK, CALL(BLOCK_FORWARD) =
         {IN(ACT, ACT), OUT(ACT_OUT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
-    [ST_OP_DOWNLOAD_ACT]    = {"download_act",    ON(DOWNLOAD),        MICRO, COPY(ACT), SEAL(CLOSES)},
+    [ST_OP_DOWNLOAD_ACT]    = {"download_act",    ON(DOWNLOAD),        MICRO, COPY(ACT), CHECKSUM(CLOSES)},
     [ST_OP_WRITE_ACT]       = {"write_act",       ON(WRITE),           MICRO, COPY(ACT)},
-    [ST_OP_READ_ACT]        = {"read_act",        ON(READ_ACTIVATION), MICRO, COPY(ACT), SEAL(ARRIVES)},
-    [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), SEAL(OPENS)},
+    [ST_OP_READ_ACT]        = {"read_act",        ON(READ_ACTIVATION), MICRO, COPY(ACT), CHECKSUM(ARRIVES)},
+    [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), CHECKSUM(OPENS)},
     [ST_OP_HEAD_NORM]       = {"head_norm",       ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_NORM) =
         {IN(ACT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, HEAD)}},
     [ST_OP_HEAD_STATS]      = {"head_stats",      ON(COMPUTE),         SLICE, CALL(HEAD_STATS) =
@@ -75,7 +75,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     /* Gradients: their sums, the one rounding, where they go. */
     [ST_OP_DOWNLOAD_ACCUM]  = {"download_accum",  ON(DOWNLOAD),        PAGE,  COPY(ACCUM)},
     [ST_OP_UPLOAD_ACCUM]    = {"upload_accum",    ON(UPLOAD),          PAGE,  COPY(ACCUM)},
-    [ST_OP_FOLD_SUM]        = {"fold_sum",        ON(COMPUTE),         PAGE,  DOES(FOLD) =
+    [ST_OP_REDUCE_SUM]      = {"reduce_sum",      ON(COMPUTE),         PAGE,  DOES(REDUCE) =
         {INOUT(SUM, ACCUM), IN(ADDEND, ACCUM)}},
     [ST_OP_SCATTER_DEVICE]  = {"scatter_device",  ON(COMPUTE),         PAGE,  DOES(SMALL) =
         {SOME(ONE, SUM, ADD, ACCUM), IN(TOKENS, TOKENS), SOME(EACH, DACT, READ, DACT)}},
@@ -86,7 +86,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
         {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(SCALARS, SCALARS), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_FINISH_HOST]     = {"finish_host",     ON(UPDATE),          PAGE,  DOES(ROUND) =
         {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(NORMS, SCALARS)}},
-    [ST_OP_DOWNLOAD_GRAD]   = {"download_grad",   ON(DOWNLOAD),        PAGE,  COPY(GRAD), SEAL(CLOSES)},
+    [ST_OP_DOWNLOAD_GRAD]   = {"download_grad",   ON(DOWNLOAD),        PAGE,  COPY(GRAD), CHECKSUM(CLOSES)},
     [ST_OP_WRITE_GRAD]      = {"write_grad",      ON(WRITE),           PAGE,  COPY(GRAD)},
     [ST_OP_READ_GRAD]       = {"read_grad",       ON(READ_WEIGHT),     PAGE,  COPY(GRAD)}, /* checked by the updates, tile by tile */
 
@@ -105,7 +105,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
         {IN(SUM, ACCUM), OUT(WIRE, WIRE), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_EXCHANGE_GRAD]   = {"exchange_grad",   ON(COMM),            PAGE,  DOES(COMM) = {IN(SUM, ACCUM), OUT(WIRE, WIRE)}},
     [ST_OP_EXCHANGE_ROUNDED] = {"exchange_rounded", ON(COMM),          PAGE,  DOES(COMM) = {INOUT(WIRE, WIRE)}},
-    [ST_OP_FOLD_RANKS]      = {"fold_ranks",      ON(COMPUTE),         PAGE,  DOES(FOLD) = {INOUT(SUM, ACCUM), INOUT(WIRE, WIRE)}},
+    [ST_OP_REDUCE_RANKS]    = {"reduce_ranks",    ON(COMPUTE),         PAGE,  DOES(REDUCE) = {INOUT(SUM, ACCUM), INOUT(WIRE, WIRE)}},
     [ST_OP_GATHER_GRAD]     = {"gather_grad",     ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, GRAD)}},
     [ST_OP_EXCHANGE_DACT]   = {"exchange_dact",   ON(COMM),            MICRO, DOES(COMM) =
         {SOME(ONE, DACT, ADD, DACT), IN(TOKENS, TOKENS)}},

@@ -111,7 +111,7 @@ enum st_op_kind {
     ST_OP_EMBED_BACKWARD,
     ST_OP_DOWNLOAD_ACCUM,
     ST_OP_UPLOAD_ACCUM,
-    ST_OP_FOLD_SUM,       /* the sums of two neighbouring runs of leaves become one */
+    ST_OP_REDUCE_SUM,       /* the sums of two neighbouring runs of leaves become one */
     ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one slice's sum */
     ST_OP_DOWNLOAD_DACT,
     ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every slice's sum */
@@ -130,7 +130,7 @@ enum st_op_kind {
     ST_OP_ROUND_SUM,        /* to bf16, what other ranks get of a sum, where they get that */
     ST_OP_EXCHANGE_GRAD,    /* the other ranks' sums of the own slices */
     ST_OP_EXCHANGE_ROUNDED, /* the same, rounded */
-    ST_OP_FOLD_RANKS,       /* adds them up */
+    ST_OP_REDUCE_RANKS,       /* adds them up */
     ST_OP_GATHER_GRAD,      /* stage 0: the other ranks' slices of a rounded gradient */
     ST_OP_EXCHANGE_DACT,    /* a micro-batch's gradients of rows, to those who have the rows */
     ST_OP_SCATTER_MICRO,    /* the same into one slice's sum on the device */
@@ -219,7 +219,7 @@ enum st_work {
     ST_WORK_COPY,    /* bytes at its lane's rate */
     ST_WORK_CALL,    /* a call of the model: FLOPs */
     ST_WORK_UPDATE,  /* a chunk's parameters */
-    ST_WORK_FOLD,    /* adds a page's sum to another one */
+    ST_WORK_REDUCE,    /* adds a page's sum to another one */
     ST_WORK_ROUND,   /* reads and rounds a page's sum */
     ST_WORK_GATHER,  /* rows of the table */
     ST_WORK_SCATTER, /* gradients of rows */
@@ -227,11 +227,11 @@ enum st_work {
 };
 
 /* What a copy or the lookup does with checksums if its weights, state, gradients or activations are on NVMe. */
-enum st_seal {
-    ST_SEAL_NONE,
-    ST_SEAL_ARRIVES, /* reads data from NVMe, which may be checked as soon as it arrives, */
-    ST_SEAL_OPENS,   /* or else by the first op that uses it */
-    ST_SEAL_CLOSES   /* brings data that goes to NVMe next: its checksums are computed */
+enum st_checksum_mode {
+    ST_CHECKSUM_NONE,
+    ST_CHECKSUM_ARRIVES, /* reads data from NVMe, which may be checked as soon as it arrives, */
+    ST_CHECKSUM_OPENS,   /* or else by the first op that uses it */
+    ST_CHECKSUM_CLOSES   /* brings data that goes to NVMe next: its checksums are computed */
 };
 
 /* How an operand is used: a fixed mode, or one decided by a flag of the op. */
@@ -262,7 +262,7 @@ struct st_op_row {
     enum st_lane lane;
     uint8_t indices;
     enum st_work work;
-    enum st_seal seal;
+    enum st_checksum_mode checksum;
     enum st_call_kind call;                      /* of ST_WORK_CALL */
     struct st_operand operands[ST_OPERANDS_MAX]; /* up to the first without a role */
 };

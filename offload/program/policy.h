@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Unit for fractions of the blocks.  AUTO: 0, until st_plan_judge() decides. */
+/* Unit for fractions of the blocks.  AUTO: 0, until st_plan_evaluate() decides. */
 #define ST_STREAMED_PARTS 64u
 #define ST_STREAMED_AUTO  UINT32_MAX
 
@@ -32,8 +32,8 @@ struct st_policy {
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
     strata_tier activation_tier;            /* of activation checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
-    enum st_update_policy update; /* AUTO: the one judged to be faster; in_backward only if nothing needs the whole norm first */
-    enum st_accumulation accumulation; /* AUTO: the one judged to be faster */
+    enum st_update_policy update; /* AUTO: the one evaluated to be faster; in_backward only if nothing needs the whole norm first */
+    enum st_accumulation accumulation; /* AUTO: the one evaluated to be faster */
     uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
     enum st_wire wire;                 /* how sums go to other ranks; BF16 changes bits */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */

@@ -415,7 +415,7 @@ static bool goes_on(const struct replay *r, const struct st_op *op, const struct
             h->to == st_part_at(r->program, op));
 }
 
-/* Whether what an op leaves is this rank's alone, which gathers and folds end. */
+/* Whether what an op leaves is this rank's alone, which gathers and reductions end. */
 static bool leaves_own(const struct replay *r, const struct st_op *op, const struct st_access *a)
 {
     const struct st_program *program = r->program;
@@ -424,7 +424,7 @@ static bool leaves_own(const struct replay *r, const struct st_op *op, const str
     if (a->content == ST_HOLDS_WEIGHT)
         return st_program_cuts(program) > 1 &&
                (kind == ST_OP_UPLOAD_WEIGHT || kind == ST_OP_PLACE_WEIGHT || kind == ST_OP_UPDATE_DEVICE);
-    if (a->content != ST_HOLDS_ACCUM || program->ranks == 1 || kind == ST_OP_FOLD_RANKS)
+    if (a->content != ST_HOLDS_ACCUM || program->ranks == 1 || kind == ST_OP_REDUCE_RANKS)
         return false;
     if (st_op_copies(kind))
         return r->held[st_op_access(program->accesses, op, ST_ROLE_FROM)->buffer].own;
@@ -439,8 +439,8 @@ static bool needs_all(const struct st_op *op, const struct st_access *a)
     if (a->content == ST_HOLDS_WEIGHT)
         return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_PLACE_WEIGHT && kind != ST_OP_DOWNLOAD_WEIGHT &&
                kind != ST_OP_GATHER_WEIGHT && kind != ST_OP_GATHER_UPDATED;
-    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_FOLD_SUM && kind != ST_OP_ROUND_SUM &&
-           kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_FOLD_RANKS;
+    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_REDUCE_SUM && kind != ST_OP_ROUND_SUM &&
+           kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_REDUCE_RANKS;
 }
 
 static void put(struct replay *r, const struct st_op *op, const struct st_access *a, bool part)

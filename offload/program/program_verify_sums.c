@@ -41,7 +41,7 @@ static bool add_micro(const struct st_program *program, struct run *run, const s
 }
 
 /* Whether a tree over the leaves of both is split where the right one begins. */
-static bool may_fold(const struct st_program *program, const struct run *left, const struct run *right)
+static bool may_reduce(const struct st_program *program, const struct run *left, const struct run *right)
 {
     const uint32_t leaf = st_leaf_micros(program), count = (right->end - left->first) / leaf;
     uint32_t split = 1;
@@ -52,12 +52,12 @@ static bool may_fold(const struct st_program *program, const struct run *left, c
            right->end % leaf == 0 && left->end - left->first == split * leaf;
 }
 
-static strata_status fold(struct sums *s, const struct st_op *op)
+static strata_status reduce(struct sums *s, const struct st_op *op)
 {
     struct run *left = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_SUM)->buffer];
     struct run *right = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_ADDEND)->buffer];
 
-    if (!may_fold(s->program, left, right))
+    if (!may_reduce(s->program, left, right))
         return misadded(s->program, op, right);
     left->end = right->end;
     *right = (struct run){0, 0};
@@ -85,15 +85,15 @@ static strata_status replay_op(struct sums *s, const struct st_op *op)
     const struct st_access *sum = st_op_access(accesses, op, ST_ROLE_SUM);
 
     switch ((enum st_op_kind)op->kind) {
-    case ST_OP_FOLD_SUM:
-        return fold(s, op);
+    case ST_OP_REDUCE_SUM:
+        return reduce(s, op);
     case ST_OP_SCATTER_DEVICE:
     case ST_OP_SCATTER_HOST:
     case ST_OP_SCATTER_MICRO:
         return scatter(s, op);
     case ST_OP_ROUND_SUM:
     case ST_OP_EXCHANGE_GRAD:
-    case ST_OP_FOLD_RANKS:
+    case ST_OP_REDUCE_RANKS:
     case ST_OP_FINISH_GRAD:
     case ST_OP_FINISH_HOST:
         return has_all(s->program, &s->runs[sum->buffer]) ? STRATA_OK : misadded(s->program, op, &s->runs[sum->buffer]);

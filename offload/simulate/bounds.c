@@ -188,7 +188,7 @@ static double add_passes(struct st_passes *sum, const struct st_program *program
             continue;
         sum->update += p.update;
         sum->round += p.round;
-        sum->fold += p.fold;
+        sum->reduce += p.reduce;
         sum->zero += p.zero;
         sum->rows += p.rows;
         least += st_cost_flops(program, &fastest, op);

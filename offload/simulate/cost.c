@@ -73,10 +73,10 @@ static double round_seconds(const struct st_program *program, const struct st_ma
 }
 
 /* Of ranks each but one is added to another. */
-static double fold_bytes(const struct st_program *program, const struct st_op *op)
+static double reduce_bytes(const struct st_program *program, const struct st_op *op)
 {
-    const double elems = op->kind == ST_OP_FOLD_RANKS ? own_elems(program, op) * (program->ranks - 1) : sum_elems(program, op);
-    const size_t width = op->kind == ST_OP_FOLD_RANKS ? st_program_wire_width(program) : sizeof(float);
+    const double elems = op->kind == ST_OP_REDUCE_RANKS ? own_elems(program, op) * (program->ranks - 1) : sum_elems(program, op);
+    const size_t width = op->kind == ST_OP_REDUCE_RANKS ? st_program_wire_width(program) : sizeof(float);
 
     return elems * (double)(2 * sizeof(float) + width);
 }
@@ -149,8 +149,8 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
         p.update = st_seconds_at(update_pass(program, &program->chunks[op->chunk]), rate);
     else if (op->kind == ST_OP_FINISH_GRAD || op->kind == ST_OP_ROUND_SUM)
         p.round = st_seconds_at(finish_pass(program, op), rate);
-    else if (st_op_rows[op->kind].work == ST_WORK_FOLD)
-        p.fold = st_seconds_at(fold_bytes(program, op), rate);
+    else if (st_op_rows[op->kind].work == ST_WORK_REDUCE)
+        p.reduce = st_seconds_at(reduce_bytes(program, op), rate);
     else if (op->kind == ST_OP_PLACE_WEIGHT)
         p.rows = st_seconds_at(2 * (double)op->bytes, rate);
     else if (op->kind == ST_OP_GATHER_DEVICE)
@@ -179,8 +179,8 @@ static double host_seconds(const struct st_program *program, const struct st_mac
         return st_seconds_at((double)st_cost_updated(program, m, op), m->rates.update) + resum_seconds(program, m, op);
     case ST_WORK_ROUND:
         return round_seconds(program, m, op);
-    case ST_WORK_FOLD:
-        return st_seconds_at(fold_bytes(program, op), m->rates.checksum);
+    case ST_WORK_REDUCE:
+        return st_seconds_at(reduce_bytes(program, op), m->rates.checksum);
     case ST_WORK_COPY:
         return st_seconds_at(2 * (double)op->bytes, m->rates.checksum);
     case ST_WORK_GATHER:
@@ -267,9 +267,9 @@ uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *o
 }
 
 /* Bytes with checksums that an op moves; 0: the thing is not on NVMe, and not saved. */
-static double sealed_bytes(const struct st_program *program, const struct st_op *op)
+static double checksummed_bytes(const struct st_program *program, const struct st_op *op)
 {
-    const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;
+    const bool opens = st_op_rows[op->kind].checksum == ST_CHECKSUM_OPENS;
 
     if (op->phases == ST_PHASE_SAVE)
         return (double)op->bytes;
@@ -293,9 +293,9 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
 
 double st_cost_checksums(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    const enum st_seal seal = st_op_rows[op->kind].seal;
+    const enum st_checksum_mode mode = st_op_rows[op->kind].checksum;
 
-    if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
+    if (mode != ST_CHECKSUM_OPENS && mode != ST_CHECKSUM_CLOSES)
         return 0;
-    return st_seconds_at(sealed_bytes(program, op), machine->rates.checksum);
+    return st_seconds_at(checksummed_bytes(program, op), machine->rates.checksum);
 }

@@ -16,13 +16,13 @@ double st_cost_flops(const struct st_program *program, const struct st_machine *
 struct st_passes {
     double update; /* of state */
     double round;  /* of finished gradients */
-    double fold;   /* of leaves' sums */
+    double reduce;   /* of leaves' sums */
     double zero;   /* of sums, before the first gradient is added: of what no product writes */
     double rows;   /* of activations, outside the products' rates: lookup, scatter, positions, the final norm, losses */
 };
 static inline double st_passes_sum(const struct st_passes *p)
 {
-    return p->update + p->round + p->fold + p->zero + p->rows;
+    return p->update + p->round + p->reduce + p->zero + p->rows;
 }
 /** Of one op; all 0 on a device that is the host. */
 struct st_passes st_cost_passes(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);

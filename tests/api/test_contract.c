@@ -507,7 +507,7 @@ TEST(a_plan_says_what_it_needs_and_lacks)
 {
     struct run fits = {0}, lacks = {.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 1000000}}"};
     struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
-    static const char *const whole[] = {"\"written\":", "\"judge\":", "\"schedules\":", "\"one_more\":"};
+    static const char *const whole[] = {"\"written\":", "\"evaluated_by\":", "\"schedules\":", "\"one_more\":"};
     struct strata_plan_report_opts brief = STRATA_PLAN_REPORT_OPTS_INIT;
     const char *text, *again, *json;
 

@@ -167,7 +167,7 @@ TEST(problems_name_the_file_once)
 }
 
 /* Keys without effect stand by what that means, what nobody gave is left out, and the last line is the verdict. */
-TEST(keys_are_grouped_and_judged)
+TEST(keys_are_grouped_and_evaluated)
 {
     static const char text[] = "{\"fp16\": {\"enabled\": false, \"loss_scale\": 128}, \"bf16\": {\"enabled\": true}, "
                                "\"zero_optimization\": {\"overlap_comm\": true}, \"wandb\": {\"enabled\": true}, "

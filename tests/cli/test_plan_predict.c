@@ -69,11 +69,11 @@ TEST(rates_are_measured_where_asked)
     program_free(&p);
 }
 
-/* A machine that is given judges, be its device a GPU or the host; one that is measured here does not where it is the host. */
-TEST(a_machine_that_is_given_judges)
+/* A machine that is given evaluates, be its device a GPU or the host; one that is measured here does not where it is the host. */
+TEST(a_machine_that_is_given_evaluates)
 {
     static const struct {
-        const char *options, *judge;
+        const char *options, *evaluator;
     } rows[] = {{"--machine {w}/card.json", "card"}, {"--machine {w}/box.json", "box"}, {MEASURED, "a nominal machine"}};
     static const char box[] = "{\"name\":\"box\",\"device_bytes\":8e9,\"host_bytes\":8e9,\"workers\":8,\"device_is_host\":true,"
                               "\"matmul_flops\":1e12,\"upload\":2e10,\"download\":2e10,\"memory\":4e10,\"update\":2e9}";
@@ -89,7 +89,7 @@ TEST(a_machine_that_is_given_judges)
         snprintf(command, sizeof(command), "plan --model nano --micro-batch 1 --seq-len 32 --json %s", rows[i].options);
         root = plan_json(w, &p, command);
         assert_true(json_number(root, "predicted_seconds") > 0);
-        assert_string_equal(st_json_string(st_json_get(root, "judge")), rows[i].judge);
+        assert_string_equal(st_json_string(st_json_get(root, "evaluated_by")), rows[i].evaluator);
         st_json_free(root);
         program_free(&p);
     }

@@ -324,7 +324,7 @@ TEST(the_text_says_how_long_and_on_what)
 
     workplace_run_ok(*state, &p, "plan --model nano --gpu 4090 --batch-tokens 2K --max-steps 1000");
     assert_non_null(strstr(p.out, "steps of 2048 tokens"));
-    assert_non_null(strstr(p.out, "judged on GeForce RTX 4090, 64 GB of memory, no drive"));
+    assert_non_null(strstr(p.out, "evaluated on GeForce RTX 4090, 64 GB of memory, no drive"));
     assert_non_null(strstr(p.out, "in 1000 steps"));
     assert_non_null(strstr(p.out, "one more would make it"));
     assert_null(strstr(p.out, " endure")); /* nothing is written */

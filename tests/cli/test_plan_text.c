@@ -198,7 +198,7 @@ static void check_passes(const struct pair *both)
 {
     static const char *const rows[][2] = {{"update", "updates"},
                                           {"round", "gradients rounded"},
-                                          {"fold", "sums of leaves added"},
+                                          {"reduce", "sums of leaves added"},
                                           {"zero", "sums zeroed"},
                                           {"rows", "rows and norms"}};
     const st_json *passes = st_json_get(both->root, "pass_seconds");

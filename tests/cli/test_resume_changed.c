@@ -384,7 +384,7 @@ TEST(notices_of_the_configuration_are_told_once)
 
 /* A run that is short enough for its schedule makes checkpoints that can be used, though they do not say how long it was; that
  * the schedule suits a run's length is asked of the run that goes on. */
-TEST(a_schedule_is_judged_by_the_run_that_takes_it)
+TEST(a_schedule_is_evaluated_by_the_run_that_takes_it)
 {
     static const char text[] =
         "{\"bf16\": {\"enabled\": true}, \"gradient_clipping\": 1, \"scheduler\": {\"type\": \"OneCycle\", \"params\": "

@@ -146,7 +146,7 @@ static struct hyper read_hyper(const st_json *n)
 }
 
 /* All in double, rounded once, as kernels/kernels.h wants it. */
-static struct st_update_coef fold(const struct hyper *h, uint64_t step)
+static struct st_update_coef coef_of(const struct hyper *h, uint64_t step)
 {
     const bool adam = h->rule == ST_RULE_ADAM, sgd = h->rule == ST_RULE_SGD;
     const double taken = !sgd ? 1.0 - h->beta1 : step == 1 ? 1.0 : 1.0 - h->dampening;
@@ -258,7 +258,7 @@ static void run_case(struct golden *g, const st_json *n, const struct st_kernels
     assert_non_null(file);
     begin(&g->state, g->seed);
     for (uint64_t t = 1; t <= g->steps; t++) {
-        const struct st_update_coef coef = fold(&h, t);
+        const struct st_update_coef coef = coef_of(&h, t);
 
         step(g, k, &coef, t);
         if (taken < g->snapshot_count && g->snapshots[taken].step == t)
@@ -310,7 +310,7 @@ TEST_SETUP(lion_follows_the_paper, open_golden, close_golden)
 {
     const struct hyper h = {
         .rule = ST_RULE_LION, .decoupled = true, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
-    const struct st_update_coef coef = fold(&h, 1);
+    const struct st_update_coef coef = coef_of(&h, 1);
     struct golden *const g = *state;
     static double p[ELEMS], m[ELEMS];
     const struct st_kernels *k;

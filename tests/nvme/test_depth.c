@@ -85,7 +85,7 @@ TEST(a_device_that_changes_is_followed)
     assert_settled(&d, &device);
 }
 
-/* Reads run, then writes at a third of the rate: no trial is judged by the other's. */
+/* Reads run, then writes at a third of the rate: no trial is evaluated by the other's. */
 TEST(mixes_are_not_compared)
 {
     struct device reads = {.knee = 24, .latency_ns = 250000, .now_ns = 1};

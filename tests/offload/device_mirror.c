@@ -376,11 +376,11 @@ static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, c
     return leave(m, m->ops->tensors->xent_loss(m->inner, at(m, loss_sum), at(m, stats), at(m, targets), rows));
 }
 
-static strata_status mirror_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+static strata_status mirror_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->fold(m->inner, at(m, sum), at(m, addend), dt, elems));
+    return leave(m, m->ops->reduce(m->inner, at(m, sum), at(m, addend), dt, elems));
 }
 
 static strata_status mirror_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
@@ -446,7 +446,7 @@ static const struct st_device_ops mirror_ops = {
     .copy = mirror_copy,
     .embed_gather = mirror_embed_gather,
     .embed_scatter = mirror_embed_scatter,
-    .fold = mirror_fold,
+    .reduce = mirror_reduce,
     .grad_finish = mirror_grad_finish,
     .update = mirror_update,
 };

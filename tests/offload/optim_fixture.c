@@ -165,7 +165,7 @@ static void plain_steps(const struct rule_case *rc, enum mode mode, strata_dtype
         n.beta2_power *= n.beta2;
         for (size_t i = 0; i < TENSORS; i++) {
             const struct strata_optim_tensor *t = &tensors[i];
-            const struct st_update_coef coef = st_fold_coef(&config.optimizer, &n, t->decay);
+            const struct st_update_coef coef = st_update_coef_of(&config.optimizer, &n, t->decay);
             const struct st_moments moments = {(enum st_moment_format)format, t->moment1, t->moment2, t->position};
 
             if (mode == SPLIT)

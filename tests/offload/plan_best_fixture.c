@@ -71,19 +71,19 @@ static void make_workload(struct best_case *c, struct plan_draws *draws)
 static const char *const files[] = {"card-24gb", "h100-node8", "h200-node", "laptop-8gb", "two-cores"};
 #define FILES (sizeof(files) / sizeof(files[0]))
 
-/* The machine that judges where no rates are known: its rates follow from the run. */
+/* The machine that evaluates where no rates are known: its rates follow from the run. */
 static const char nominal[] = "nominal";
 
 void best_nominal_rates(struct st_machine *machine, const struct best_case *c)
 {
-    struct st_machine judge;
+    struct st_machine evaluator;
     struct st_plan *smallest;
 
     if (st_plan_create(&smallest, &c->w, &machine->capacity, &c->policy) != STRATA_OK)
         fail_msg("%s", strata_last_error());
     (void)st_plan_smallest_fits(smallest);
-    st_judge_nominal(&judge, smallest);
-    machine->rates = judge.rates;
+    st_evaluator_nominal(&evaluator, smallest);
+    machine->rates = evaluator.rates;
     st_plan_destroy(smallest);
 }
 
@@ -285,7 +285,7 @@ void best_setting_text(char *buf, size_t bytes, const struct best_setting *s)
 struct st_plan *best_plan(const struct best_case *c, const struct st_policy *policy, const struct st_machine *machine)
 {
     struct st_plan *plan = NULL;
-    const strata_status st = st_plan_make_judged(&plan, &c->w, &machine->capacity, policy, machine);
+    const strata_status st = st_plan_make_evaluated(&plan, &c->w, &machine->capacity, policy, machine);
 
     if (st != STRATA_OK && st != STRATA_E_NOFIT)
         fail_msg("%s: %s", c->what, strata_last_error());

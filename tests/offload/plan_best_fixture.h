@@ -22,7 +22,7 @@ void best_case_make(struct best_case *c, uint64_t seed);
 void best_case_many_micros(struct best_case *c, uint64_t seed);
 void best_case_fini(struct best_case *c);
 
-/** The rates by which a plan of this case is judged where none are known. */
+/** The rates by which a plan of this case is evaluated where none are known. */
 void best_nominal_rates(struct st_machine *machine, const struct best_case *c);
 
 /* What a user can set.  A setting is one value of some axes; the others are left open, and the plan chooses them. */

@@ -257,13 +257,13 @@ TEST(adding_leaves_costs_three_passes)
         elems += (double)w.pages[p].trained_elems;
     m.rates.memory = 1;
     st_bounds_make(&b, &plan->program, &m);
-    assert_near(b.passes.fold, 12 * elems * (MICROS - 1));
+    assert_near(b.passes.reduce, 12 * elems * (MICROS - 1));
     assert_near(b.passes.zero, 4 * elems * MICROS);
     assert_near(b.hardware, b.passes.update); /* another program need not add them */
     m.capacity.device_is_host = true;
     m.rates.checksum = 1;
     for (uint32_t i = 0; i < plan->program.op_count; i++)
-        if (plan->program.ops[i].kind == ST_OP_FOLD_SUM)
+        if (plan->program.ops[i].kind == ST_OP_REDUCE_SUM)
             assert_near(st_cost_op(&plan->program, &m, &plan->program.ops[i]),
                         12 * (double)w.pages[plan->program.ops[i].page].trained_elems);
     st_plan_destroy(plan);

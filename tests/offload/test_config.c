@@ -65,7 +65,7 @@ TEST(all_problems_are_reported_at_once)
 
     assert_int_equal(config_load(&config, &source, text, NULL), STRATA_E_CONFIG);
     assert_int_equal(config.threads, 77);                 /* outputs are written on success only */
-    assert_int_equal(st_config_problem_count(source), 4); /* params of a rejected optimizer are not judged */
+    assert_int_equal(st_config_problem_count(source), 4); /* params of a rejected optimizer are not evaluated */
     assert_non_null(strstr(strata_last_error(), "(and 3 more)"));
     assert_non_null(strstr(strata_last_error(), "t: "));
     assert_int_equal(find_row(source, "optimizer.params.lr")->verdict, ST_VERDICT_NOTICE);

@@ -131,7 +131,7 @@ TEST(what_belongs_to_another_is_refused)
 }
 
 /* What is not known cannot tell which arguments are right: one problem, not one per argument. */
-TEST(arguments_of_a_rejected_type_are_not_judged)
+TEST(arguments_of_a_rejected_type_are_not_evaluated)
 {
     struct st_config_source *source;
     struct st_config config;

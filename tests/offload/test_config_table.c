@@ -43,7 +43,7 @@ static int read_keys(void **state)
     return file != NULL ? fclose(file) : -1;
 }
 
-/* The row that judges a key: its own, or the nearest section that takes any member; NULL: none does. */
+/* The row that evaluates a key: its own, or the nearest section that takes any member; NULL: none does. */
 static const struct st_field *row_of(const char *path)
 {
     const struct st_field *f = NULL;

@@ -365,7 +365,7 @@ TEST(bytes_move)
 }
 
 /* Sums of leaves are added with one rounding, the same everywhere: beside ties, subnormals and infinities. */
-TEST(sums_are_folded)
+TEST(sums_are_reduced)
 {
     const uint64_t elems = 150001;
     struct df_device d;
@@ -382,13 +382,13 @@ TEST(sums_are_folded)
     sum[elems - 1] = -0.0f, addend[elems - 1] = 0.0f;
     for (uint64_t i = 0; i < elems; i++)
         want[i] = sum[i] + addend[i];
-    df_ok(d.ops->fold(d.dev, sum, addend, STRATA_F32, elems));
+    df_ok(d.ops->reduce(d.dev, sum, addend, STRATA_F32, elems));
     assert_memory_equal(sum, want, elems * sizeof(float));
     narrow = df_random(&d, elems, STRATA_BF16, 3, 1e-2, 0);
     st_kernels_pick("scalar")->bf16_to_f32(addend, narrow, elems);
     for (uint64_t i = 0; i < elems; i++)
         want[i] = sum[i] + addend[i];
-    df_ok(d.ops->fold(d.dev, sum, narrow, STRATA_BF16, elems));
+    df_ok(d.ops->reduce(d.dev, sum, narrow, STRATA_BF16, elems));
     assert_memory_equal(sum, want, elems * sizeof(float));
     df_close(&d);
 }

@@ -250,7 +250,7 @@ enum { ROWS = 37, COLS = 96, VOCAB = 53, SLICE = 30, ELEMS = 3 * ST_NORM_BLOCK +
 
 struct work {
     void *table, *rows, *out, *weight, *grad, *rounded;
-    float *dtable, *acc, *folded, *master;
+    float *dtable, *acc, *reduced, *master;
     void *moment1, *moment2;
     int16_t *low_half;
     int32_t *tokens;
@@ -292,7 +292,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     w->tokens = df_alloc(d, ROWS, STRATA_F32);
     w->acc = df_random(d, ELEMS, STRATA_F32, 4, 1, 0);
     w->acc[5] = NAN;
-    w->folded = df_random(d, ELEMS, STRATA_F32, 11, 1, 0);
+    w->reduced = df_random(d, ELEMS, STRATA_F32, 11, 1, 0);
     w->rounded = df_alloc(d, ELEMS, dt);
     w->sums = df_alloc(d, 64, STRATA_F32);
     w->norm2 = df_alloc(d, 2, STRATA_F32);
@@ -313,7 +313,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
         df_ok(
             d->ops->embed_scatter(d->dev, w->dtable + (uint64_t)first * COLS, w->rows, w->tokens, ROWS, COLS, first, count, dt));
     }
-    df_ok(d->ops->fold(d->dev, w->acc, w->folded, STRATA_F32, ELEMS));
+    df_ok(d->ops->reduce(d->dev, w->acc, w->reduced, STRATA_F32, ELEMS));
     df_ok(d->ops->grad_finish(d->dev, w->rounded, dt, w->acc, ELEMS, w->sums, w->norm2, w->nonfinite));
     for (int f = 0; f < ST_MOMENTS_COUNT; f++)
         do_update(d, w, dt, (enum st_moment_format)f);

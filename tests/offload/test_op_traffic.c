@@ -28,7 +28,7 @@ static const struct row table[] = {
     {SHAPE(COPY, .rows = 1, .cols = 1000), 1000 + 1000, 0},
     {SHAPE(EMBED_GATHER, BF16, .rows = 100, .cols = 64), 12800 + 12800 + 400, 0},
     {SHAPE(EMBED_SCATTER, BF16, .rows = 100, .cols = 64, .positions = 10), 2 * 2560 + 12800 + 400, 0},
-    {SHAPE(FOLD, FP32, .rows = 1, .cols = 1000), 3 * 4000, 0},
+    {SHAPE(REDUCE, FP32, .rows = 1, .cols = 1000), 3 * 4000, 0},
     {SHAPE(GRAD_FINISH, BF16, .rows = 1, .cols = 1000), 2000 + 4000, 0},
     {SHAPE(GRAD_FINISH, FP32, .rows = 1, .cols = 1000), 4000 + 4000, 0},
     /* AdamW, 26 bytes: weight, low half and moments both ways, gradient; 28 with a master and the weight written alone */

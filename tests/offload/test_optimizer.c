@@ -67,10 +67,10 @@ TEST(rounding_follows_from_the_step)
     for (uint64_t step = 1; step < 100; step++) {
         const struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
         const struct st_step_numbers other = {.step = step, .lr = 0.5, .beta1 = 0.5, .beta1_power = 0.25, .divisor = 3};
-        const uint64_t key = st_fold_coef(&adam.optimizer, &n, true).rounding_key;
+        const uint64_t key = st_update_coef_of(&adam.optimizer, &n, true).rounding_key;
 
-        assert_int_equal(st_fold_coef(&adam.optimizer, &n, false).rounding_key, key);
-        assert_int_equal(st_fold_coef(&sgd.optimizer, &other, true).rounding_key, key);
+        assert_int_equal(st_update_coef_of(&adam.optimizer, &n, false).rounding_key, key);
+        assert_int_equal(st_update_coef_of(&sgd.optimizer, &other, true).rounding_key, key);
         assert_true(key != before && (uint32_t)key != (uint32_t)before && key >> 32 != before >> 32);
         if (step == 1)
             assert_int_equal(key, UINT64_C(0xed01596a8ca99e92));
@@ -150,10 +150,10 @@ TEST(coefficients)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].type, rows[i].params, "");
         struct st_update_coef want = rows[i].want;
-        struct st_update_coef got = st_fold_coef(&c.optimizer, &rows[i].n, true);
+        struct st_update_coef got = st_update_coef_of(&c.optimizer, &rows[i].n, true);
 
         assert_coef(&got, &want, rows[i].type, i);
-        got = st_fold_coef(&c.optimizer, &rows[i].n, false);
+        got = st_update_coef_of(&c.optimizer, &rows[i].n, false);
         want.decay = 1;
         want.l2 = 0;
         assert_coef(&got, &want, rows[i].type, i);
@@ -161,11 +161,11 @@ TEST(coefficients)
 }
 
 /* 1 - beta is taken from the double beta, not from its fp32 neighbour. */
-TEST(folds_in_double)
+TEST(reductions_in_double)
 {
     const struct st_config c = load("Lion", "\"weight_decay\": 0.1", "");
     const struct st_step_numbers n = {.step = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .divisor = 3};
-    const struct st_update_coef coef = st_fold_coef(&c.optimizer, &n, true);
+    const struct st_update_coef coef = st_update_coef_of(&c.optimizer, &n, true);
 
     assert_true(coef.one_minus_beta2 == (float)(1 - 0.999) && coef.one_minus_beta2 != 1 - 0.999f);
     assert_true(coef.decay == (float)(1 - 1e-3 * 0.1) && coef.grad_scale == (float)(1.0 / 3));
@@ -183,7 +183,7 @@ TEST(one_cycle_moves_the_momentum)
 
         st_betas_at(&sgd.schedule, &sgd.optimizer, step, &n.beta1, &n.beta2);
         assert_true(n.beta1 == momentum[step - 1]);
-        assert_true(st_fold_coef(&sgd.optimizer, &n, true).beta1 == (float)momentum[step - 1]);
+        assert_true(st_update_coef_of(&sgd.optimizer, &n, true).beta1 == (float)momentum[step - 1]);
         st_betas_at(&lion.schedule, &lion.optimizer, step, &n.beta1, &n.beta2);
         assert_true(n.beta1 == momentum[step - 1] && n.beta2 == 0.99);
         st_betas_at(&adagrad.schedule, &adagrad.optimizer, step, &n.beta1, &n.beta2);

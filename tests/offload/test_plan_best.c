@@ -5,10 +5,10 @@
  * memory   more memory of device or host never makes a step longer by more than 0.5 %
  * rates    faster links, drives, cores or compute never by more than 1 %
  * equal    the same inputs give the same plan
- * judge    without rates the nominal machine judges
+ * nominal  without rates the nominal machine evaluates
  * ops      what is simulated for a plan is bounded by a count of ops
- * bound    what keeps candidates from being judged is never above their simulated step by more than its slack
- * folded   steps of many micro-batches are judged folded to few: within 2 %
+ * bound    what keeps candidates from being evaluated is never above their simulated step by more than its slack
+ * shortened steps of many micro-batches are evaluated by steps of few: within 2 %
  *
  * The search does not reach every best plan: of the first, second, third and last a part of the cases is above the limit.  So the
  * test holds them to what is reached (best_holds()), prints all that are above, and the worst with all that is needed to meet
@@ -24,19 +24,19 @@
 
 #define SAMPLE        5u
 #define PAIRS         8u
-#define FOLDED        20u
-#define FOLDED_SAMPLE 1u
+#define SHORTENED        20u
+#define SHORTENED_SAMPLE 1u
 #define OPS_MOST      10000000u /* for a plan whose program is not larger */
 
 static uint64_t first_seed = 1, case_count = SAMPLE;
 static bool sample = true, few = true; /* few comparisons */
 
-static uint64_t most_judged;
+static uint64_t most_evaluated;
 static struct best_worst worst_setting = {.property = "best", .limit = 0.005, .part = 0.03, .most = 0.05};
 static struct best_worst worst_memory = {.property = "memory", .limit = 0.005, .part = 0.02, .most = 0.1};
 static struct best_worst worst_rates = {.property = "rates", .limit = 0.01, .part = 0.02, .most = 0.2};
 static struct best_worst worst_bound = {.property = "bound", .limit = 1 / ST_BOUND_SLACK - 1, .part = 0, .most = 1 / ST_BOUND_SLACK - 1};
-static struct best_worst worst_folded = {.property = "folded", .limit = 0.02, .part = 0, .most = 0.02};
+static struct best_worst worst_shortened = {.property = "shortened", .limit = 0.02, .part = 0, .most = 0.02};
 
 /* --- best --- */
 
@@ -184,7 +184,7 @@ static void check_rates(const struct best_case *c, double seconds)
 static bool alike(const struct st_plan *a, const struct st_plan *b)
 {
     return memcmp(&a->decided, &b->decided, sizeof(a->decided)) == 0 && a->policy.chunk_elems == b->policy.chunk_elems &&
-           a->policy.update == b->policy.update && a->program.op_count == b->program.op_count && a->judged_ops == b->judged_ops;
+           a->policy.update == b->policy.update && a->program.op_count == b->program.op_count && a->evaluated_ops == b->evaluated_ops;
 }
 
 static void check_equal(const struct best_case *c, const struct st_plan *plan)
@@ -196,23 +196,23 @@ static void check_equal(const struct best_case *c, const struct st_plan *plan)
     st_plan_destroy(again);
 }
 
-/* --- the judge --- */
+/* --- the evaluator --- */
 
 /* A plan without rates is the one that the nominal machine's would give. */
-static void check_judge(const struct best_case *c)
+static void check_nominal(const struct best_case *c)
 {
-    struct st_plan *plan = plan_try(&c->w, &c->machine, &c->policy, c->what), *judged;
+    struct st_plan *plan = plan_try(&c->w, &c->machine, &c->policy, c->what), *evaluated;
     struct st_machine nominal = c->machine;
     struct st_policy policy = c->policy;
 
     policy.streamed = 0; /* as without rates */
     best_nominal_rates(&nominal, c);
-    if (st_plan_make_judged(&judged, &c->w, &c->machine.capacity, &policy, &nominal) != STRATA_OK)
+    if (st_plan_make_evaluated(&evaluated, &c->w, &c->machine.capacity, &policy, &nominal) != STRATA_OK)
         fail_msg("%s: %s", c->what, strata_last_error());
-    if (!alike(plan, judged))
+    if (!alike(plan, evaluated))
         fail_msg("%s: the nominal machine's rates give another plan than none", c->what);
     st_plan_destroy(plan);
-    st_plan_destroy(judged);
+    st_plan_destroy(evaluated);
 }
 
 static void check_case(const struct best_case *c)
@@ -225,10 +225,10 @@ static void check_case(const struct best_case *c)
     seconds = best_seconds(plan, &c->machine);
     check_best(c, plan);
     check_equal(c, plan);
-    check_judge(c);
-    if (plan->judged_ops > OPS_MOST + 256ull * plan->program.op_count)
-        fail_msg("%s: %llu ops were simulated", c->what, (unsigned long long)plan->judged_ops);
-    most_judged = plan->judged_ops > most_judged ? plan->judged_ops : most_judged;
+    check_nominal(c);
+    if (plan->evaluated_ops > OPS_MOST + 256ull * plan->program.op_count)
+        fail_msg("%s: %llu ops were simulated", c->what, (unsigned long long)plan->evaluated_ops);
+    most_evaluated = plan->evaluated_ops > most_evaluated ? plan->evaluated_ops : most_evaluated;
     st_plan_destroy(plan);
     check_memory(c, seconds);
     check_rates(c, seconds);
@@ -248,7 +248,7 @@ TEST(the_plan_is_the_best)
     best_print(&worst_memory);
     best_print(&worst_rates);
     best_print(&worst_bound);
-    print_message("at most %llu ops are simulated for a plan\n", (unsigned long long)most_judged);
+    print_message("at most %llu ops are simulated for a plan\n", (unsigned long long)most_evaluated);
     assert_true(best_holds(&worst_setting));
     assert_true(best_holds(&worst_memory));
     assert_true(best_holds(&worst_rates));
@@ -257,15 +257,15 @@ TEST(the_plan_is_the_best)
 
 /* --- many micro-batches --- */
 
-/* Whether its program is so long that the judge folds it. */
+/* Whether its program is so long that the evaluator shortens it. */
 static bool is_long(const struct best_case *c)
 {
     return (4ull * c->w.block_count + 2ull * c->w.head_count) * c->w.grad_accum > 20000;
 }
 
-static void check_folded(const struct best_case *c, const struct st_plan *plan)
+static void check_shortened(const struct best_case *c, const struct st_plan *plan)
 {
-    struct st_judge judge;
+    struct st_evaluator evaluator;
     struct st_plan *same = plan_try(&c->w, &c->machine, &c->policy, c->what);
     const double whole = best_seconds(plan, &c->machine);
     double seconds;
@@ -273,31 +273,31 @@ static void check_folded(const struct best_case *c, const struct st_plan *plan)
     same->decided = plan->decided;
     same->reserved = plan->reserved;
     same->policy = plan->policy;
-    assert_int_equal(st_judge_init(&judge, same, &c->machine), STRATA_OK);
-    assert_int_equal(st_judge_seconds(&seconds, &judge, HUGE_VAL), STRATA_OK);
-    if (judge.ops < plan->program.op_count)
-        best_note(&worst_folded, c, fmax(seconds, whole), fmin(seconds, whole), seconds < whole ? "judged" : "whole");
-    st_judge_fini(&judge);
+    assert_int_equal(st_evaluator_init(&evaluator, same, &c->machine), STRATA_OK);
+    assert_int_equal(st_evaluator_seconds(&seconds, &evaluator, HUGE_VAL), STRATA_OK);
+    if (evaluator.ops < plan->program.op_count)
+        best_note(&worst_shortened, c, fmax(seconds, whole), fmin(seconds, whole), seconds < whole ? "evaluated" : "whole");
+    st_evaluator_fini(&evaluator);
     st_plan_destroy(same);
 }
 
-/* A step of many micro-batches is judged folded to few: the chosen plans of 20 runs, each with the step that the judge sees and
+/* A step of many micro-batches is evaluated by steps of few: the chosen plans of 20 runs, each with the step that the evaluator sees and
  * the whole. */
-TEST(folded_steps_take_as_long)
+TEST(shortened_steps_take_as_long)
 {
-    for (uint64_t seed = few ? 1 : first_seed; worst_folded.compared < (few ? FOLDED_SAMPLE : FOLDED); seed++) {
+    for (uint64_t seed = few ? 1 : first_seed; worst_shortened.compared < (few ? SHORTENED_SAMPLE : SHORTENED); seed++) {
         struct best_case c;
         struct st_plan *plan;
 
         best_case_many_micros(&c, seed);
         if (is_long(&c) && (plan = best_plan(&c, &c.policy, &c.machine)) != NULL) {
-            check_folded(&c, plan);
+            check_shortened(&c, plan);
             st_plan_destroy(plan);
         }
         best_case_fini(&c);
     }
-    best_print(&worst_folded);
-    assert_true(best_holds(&worst_folded));
+    best_print(&worst_shortened);
+    assert_true(best_holds(&worst_shortened));
 }
 
 TEST_MAIN(argc, argv)

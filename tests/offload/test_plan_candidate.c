@@ -60,14 +60,14 @@ static struct st_plan *random_plan(uint64_t seed)
 static struct st_intent random_intent(const struct st_plan *plan, uint64_t seed)
 {
     struct st_intent intent = {0};
-    uint32_t rungs[ST_RUNGS_MAX];
+    uint32_t levels[ST_LEVELS_MAX];
 
     intent.on[ST_AXIS_ACCUMULATION] = plan->policy.accumulation;
     for (uint32_t axis = 0; axis < ST_AXIS_COUNT; axis++) {
-        const uint32_t count = st_candidate_rungs(rungs, plan, &intent, (enum st_axis)axis);
+        const uint32_t count = st_candidate_levels(levels, plan, &intent, (enum st_axis)axis);
 
         if (axis != ST_AXIS_ACCUMULATION && count > 0)
-            intent.on[axis] = rungs[axis == ST_AXIS_STATE && seed / 4 % 2 == 0 ? seed / 8 % count : 0];
+            intent.on[axis] = levels[axis == ST_AXIS_STATE && seed / 4 % 2 == 0 ? seed / 8 % count : 0];
     }
     return intent;
 }
@@ -150,7 +150,7 @@ TEST(a_limited_cache_is_spent)
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
                                      .cache = ST_AUTO_BYTES,
                                      .chunk_elems = ST_TILE_ELEMS};
-    uint32_t rungs[ST_RUNGS_MAX], rung_count;
+    uint32_t levels[ST_LEVELS_MAX], level_count;
     struct st_decisions start;
     struct st_intent intent;
     struct st_workload w;
@@ -162,12 +162,12 @@ TEST(a_limited_cache_is_spent)
     assert_true(st_plan_smallest(plan, policy.accumulation));
     start = plan->decided;
     intent = random_intent(plan, 0);
-    rung_count = st_candidate_rungs(rungs, plan, &intent, ST_AXIS_STATE);
-    assert_true(rung_count > 2);
-    for (uint32_t i = 0; i < rung_count; i++) {
+    level_count = st_candidate_levels(levels, plan, &intent, ST_AXIS_STATE);
+    assert_true(level_count > 2);
+    for (uint32_t i = 0; i < level_count; i++) {
         uint32_t on_device;
 
-        intent.on[ST_AXIS_STATE] = rungs[i];
+        intent.on[ST_AXIS_STATE] = levels[i];
         plan->policy.cache = ST_AUTO_BYTES;
         assert_true(st_candidate_complete(plan, &start, &intent));
         assert_int_equal(plan->decided.cached_chunks, plan->program.chunk_count);

@@ -1,5 +1,5 @@
 /* test_plan_huge - a trillion parameters in 1000 blocks, everything on NVMe, gated: the planner's size stays within bounds that
- * are functions of pages, not of parameters.  The time is printed, not judged.
+ * are functions of pages, not of parameters.  The time is printed, not evaluated.
  * And the memory that a large model's run takes for saving. */
 #include "core/system/clock.h"
 #include "offload/machine/machine.h"
@@ -117,12 +117,12 @@ TEST(choices_are_bounded)
         const uint64_t start = st_clock_ns();
 
         assert_true(plan->fits);
-        if (st_plan_judge(&plan, &machine) != STRATA_OK)
+        if (st_plan_evaluate(&plan, &machine) != STRATA_OK)
             fail_msg("%s", strata_last_error());
         print_message("%u blocks, %u micro-batches: %llu ops simulated for a program of %u, in %.2f s\n", runs[i].blocks,
-                      runs[i].micros, (unsigned long long)plan->judged_ops, plan->program.op_count,
+                      runs[i].micros, (unsigned long long)plan->evaluated_ops, plan->program.op_count,
                       (double)(st_clock_ns() - start) * 1e-9);
-        assert_in_range(plan->judged_ops, 1, 12000000);
+        assert_in_range(plan->evaluated_ops, 1, 12000000);
         st_plan_destroy(plan);
     }
 }

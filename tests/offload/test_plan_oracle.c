@@ -196,7 +196,7 @@ static void draw_rates(struct st_machine *m, const struct st_plan *plan, struct 
 {
     double *const rates[] = {&m->rates.matmul_flops, &m->rates.upload, &m->rates.download, &m->rates.update, &m->rates.read};
 
-    st_judge_nominal(m, plan);
+    st_evaluator_nominal(m, plan);
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
         *rates[i] *= (double)(1 + plan_draw(draws, 8)) / 4;
     m->rates.write = m->rates.mixed = m->rates.read;
@@ -221,7 +221,7 @@ TEST(no_placement_is_much_faster)
             double seconds;
 
             draw_rates(&machine, plan, &draws);
-            assert_int_equal(st_plan_judge(&plan, &machine), STRATA_OK);
+            assert_int_equal(st_plan_evaluate(&plan, &machine), STRATA_OK);
             seconds = seconds_of(plan, &machine);
             ours = plan->decided;
             o.trial = plan;

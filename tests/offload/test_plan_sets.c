@@ -289,7 +289,7 @@ TEST(a_save_costs_its_bytes_at_most)
         with = seconds_of(saves, &c.machine), without = seconds_of(plain, &c.machine);
         if (save > most * (1 + 1e-6) + 1e-9)
             fail_msg("%s: a save takes %g s more, its bytes %g", c.what, save, most);
-        if (with > without * 1.1) /* the memory that saving takes may make another plan the nominal judge's */
+        if (with > without * 1.1) /* the memory that saving takes may make another plan the nominal machine's */
             fail_msg("%s: a step takes %g s, without saving %g", c.what, with, without);
         free_of_cost += save < most / 100;
         costly += save > most / 4;

@@ -56,12 +56,12 @@ static uint32_t streamed_pages(const struct st_plan *plan)
 }
 
 /* Judged by the rates given; the plan has been verified. */
-static struct st_plan *judged(const struct st_machine *m, const struct st_policy *policy)
+static struct st_plan *evaluated(const struct st_machine *m, const struct st_policy *policy)
 {
     struct st_plan *plan = plan_of(&sizes, m, policy, "streamed");
 
     assert_true(plan->fits);
-    if (st_plan_judge(&plan, m) != STRATA_OK || st_plan_verify(plan) != STRATA_OK)
+    if (st_plan_evaluate(&plan, m) != STRATA_OK || st_plan_verify(plan) != STRATA_OK)
         fail_msg("%s", strata_last_error());
     return plan;
 }
@@ -81,7 +81,7 @@ static double fastest_share(const struct st_machine *m)
 
     for (uint32_t share = 0; share <= ST_STREAMED_PARTS; share += ST_STREAMED_PARTS / 16) {
         const struct st_policy policy = policy_of(STRATA_TIER_HOST, share);
-        struct st_plan *plan = judged(m, &policy);
+        struct st_plan *plan = evaluated(m, &policy);
 
         fastest = fmin(fastest, seconds_of(plan, m));
         st_plan_destroy(plan);
@@ -96,7 +96,7 @@ TEST(the_share_is_the_fastest)
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         const struct st_machine m = machine_of(rates[i][0], rates[i][1]);
         const struct st_policy open = policy_of(STRATA_TIER_HOST, ST_STREAMED_AUTO), none = policy_of(STRATA_TIER_HOST, 0);
-        struct st_plan *plan = judged(&m, &open), *without = judged(&m, &none);
+        struct st_plan *plan = evaluated(&m, &open), *without = evaluated(&m, &none);
 
         assert_int_equal(streamed_pages(plan), BLOCKS * plan->decided.streamed / ST_STREAMED_PARTS);
         assert_int_equal(streamed_pages(without), 0);
@@ -109,7 +109,7 @@ TEST(the_share_is_the_fastest)
 
 static void assert_unchanged(const struct st_machine *m, const struct st_policy *policy, uint32_t want)
 {
-    struct st_plan *plan = judged(m, policy);
+    struct st_plan *plan = evaluated(m, policy);
 
     assert_int_equal(plan->decided.streamed, want);
     st_plan_destroy(plan);
@@ -137,14 +137,14 @@ TEST(a_share_that_is_asked_for_is_kept)
 {
     const struct st_policy half = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS / 2);
     struct st_machine m = machine_of(150e9, 1e9);
-    struct st_plan *plan = judged(&m, &half);
+    struct st_plan *plan = evaluated(&m, &half);
     uint64_t least;
 
     assert_int_equal(plan->decided.streamed, ST_STREAMED_PARTS / 2);
     least = plan->minimum[STRATA_TIER_DEVICE];
     m.capacity.bytes[STRATA_TIER_DEVICE] = least + (plan->program.needed[STRATA_TIER_DEVICE] - least) / 4;
     st_plan_destroy(plan);
-    plan = judged(&m, &half);
+    plan = evaluated(&m, &half);
     assert_in_range(plan->decided.streamed, 1, ST_STREAMED_PARTS / 2 - 1);
     st_plan_destroy(plan);
 }
@@ -172,7 +172,7 @@ TEST(a_streamed_parameter_moves_twelve_bytes_each_way)
 {
     const struct st_machine m = machine_of(150e9, 55e9);
     const struct st_policy none = policy_of(STRATA_TIER_HOST, 0), all = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS);
-    struct st_plan *without = judged(&m, &none), *with = judged(&m, &all);
+    struct st_plan *without = evaluated(&m, &none), *with = evaluated(&m, &all);
     uint64_t elems = 0, state_bytes = 0;
 
     for (uint32_t p = 0; p < with->program.workload.page_count; p++)
@@ -211,7 +211,7 @@ TEST(all_ranks_decide_alike)
         for (policy.rank = 0; policy.rank < policy.ranks; policy.rank++) {
             struct st_plan *plan = plan_try(&w, &m, &policy, "alike");
 
-            assert_true(!plan->fits || (st_plan_judge(&plan, &m) == STRATA_OK && st_plan_verify(plan) == STRATA_OK));
+            assert_true(!plan->fits || (st_plan_evaluate(&plan, &m) == STRATA_OK && st_plan_verify(plan) == STRATA_OK));
             if (policy.rank == 0) {
                 first = plan;
                 continue;

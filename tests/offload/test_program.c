@@ -412,28 +412,28 @@ TEST(ops_that_do_not_match_their_row_are_found)
             fail_msg("no plan has an op of kind %s", st_op_name((enum st_op_kind)kind));
 }
 
-/* Four leaves of one micro-batch: a fold that is left out, and leaves of another number. */
+/* Four leaves of one micro-batch: a reduce that is left out, and leaves of another number. */
 TEST(sums_out_of_turn_are_found)
 {
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
 
     for (size_t i = 0; i < 2; i++) {
         struct st_plan *plan = small_plan_of(4, 4, orders[i]);
-        uint32_t folds = 0;
+        uint32_t reductions = 0;
 
         assert_int_equal(st_plan_verify(plan), STRATA_OK);
         for (uint32_t k = 0; k < plan->program.op_count; k++) {
             struct st_op *op = &plan->program.ops[k];
             const uint8_t phases = op->phases;
 
-            if (op->kind != ST_OP_FOLD_SUM)
+            if (op->kind != ST_OP_REDUCE_SUM)
                 continue;
-            folds++;
+            reductions++;
             op->phases = 0;
             must_fail(plan, op, "no phases");
             op->phases = phases;
         }
-        assert_int_equal(folds, 3 * plan->program.workload.page_count);
+        assert_int_equal(reductions, 3 * plan->program.workload.page_count);
         plan->program.leaves = 2;
         must_fail(plan, plan->program.ops, "leaves of two micro-batches");
         assert_non_null(strstr(strata_last_error(), "not its turn"));

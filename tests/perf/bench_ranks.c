@@ -201,7 +201,7 @@ static void make_plan(struct rank *r, bool balanced)
     policy.stage = 3;
     need(st_plan_make(&r->plan, st_model_workload(r->model), &r->machine.capacity, &policy), "plan");
     if (balanced)
-        need(st_plan_judge(&r->plan, &r->machine), "plan");
+        need(st_plan_evaluate(&r->plan, &r->machine), "plan");
 }
 
 static void scale_compute(struct rank *r)

@@ -3,7 +3,7 @@
  * Every call has done its work when it returns, so the three queues are always empty.  One thread calls at a time. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
-#include "kernels/fold.h"
+#include "kernels/reduce.h"
 #include "offload/device/cpu/device_cpu_internal.h"
 
 #include <assert.h>
@@ -138,7 +138,7 @@ static strata_status cpu_finish(struct st_device *dev, enum st_queue queue)
 
 /* --- gradient and update --- */
 
-struct fold_job {
+struct reduce_job {
     const struct st_kernels *kernels;
     float *sum;
     const void *addend;
@@ -146,20 +146,20 @@ struct fold_job {
     uint64_t elems;
 };
 
-static void fold_item(void *ctx, uint64_t index, uint32_t worker)
+static void reduce_item(void *ctx, uint64_t index, uint32_t worker)
 {
-    const struct fold_job *job = ctx;
+    const struct reduce_job *job = ctx;
     const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
 
     (void)worker;
-    st_fold(job->kernels, job->sum + run.first, st_elem(job->addend, run.first, job->dt), job->dt, run.count);
+    st_reduce(job->kernels, job->sum + run.first, st_elem(job->addend, run.first, job->dt), job->dt, run.count);
 }
 
-static strata_status cpu_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+static strata_status cpu_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
-    struct fold_job job = {cpu_of(dev)->kernels, sum, addend, dt, elems};
+    struct reduce_job job = {cpu_of(dev)->kernels, sum, addend, dt, elems};
 
-    st_workers_run(cpu_of(dev)->workers, fold_item, &job, st_run_count(UPDATE_PIECE, elems));
+    st_workers_run(cpu_of(dev)->workers, reduce_item, &job, st_run_count(UPDATE_PIECE, elems));
     return STRATA_OK;
 }
 
@@ -285,7 +285,7 @@ const struct st_device_ops st_device_cpu_ops = {
     .copy = cpu_copy,
     .embed_gather = st_cpu_embed_gather,
     .embed_scatter = st_cpu_embed_scatter,
-    .fold = cpu_fold,
+    .reduce = cpu_reduce,
     .grad_finish = cpu_grad_finish,
     .update = cpu_update,
 };

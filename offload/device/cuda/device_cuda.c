@@ -331,7 +331,7 @@ const struct st_device_ops st_device_cuda_ops = {
     .copy = cuda_copy,
     .embed_gather = st_cuda_dev_embed_gather,
     .embed_scatter = st_cuda_dev_embed_scatter,
-    .fold = st_cuda_dev_fold,
+    .reduce = st_cuda_dev_reduce,
     .grad_finish = st_cuda_dev_grad_finish,
     .update = st_cuda_dev_update,
 };

@@ -232,7 +232,7 @@ strata_status st_cuda_dev_xent_grad(struct st_device *dev, void *dlogits, const 
                                     float softcap, strata_dtype dt);
 strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
                                     uint32_t rows);
-strata_status st_cuda_dev_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
+strata_status st_cuda_dev_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
 strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                       double *block_sums, double *norm2, uint64_t *nonfinite);
 strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,

@@ -222,9 +222,9 @@ strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct s
 
 /* --- gradient and update --- */
 
-strata_status st_cuda_dev_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+strata_status st_cuda_dev_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
-    return launched("fold", st_cuda_fold(enter(dev), sum, addend, elems, dt));
+    return launched("reduce", st_cuda_reduce(enter(dev), sum, addend, elems, dt));
 }
 
 strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,

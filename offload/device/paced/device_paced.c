@@ -4,7 +4,7 @@
  * same bits. */
 #include "core/base/error.h"
 #include "core/base/rng.h"
-#include "kernels/fold.h"
+#include "kernels/reduce.h"
 #include "kernels/ops/ops.h"
 #include "offload/device/op_traffic.h"
 #include "offload/device/paced/paced_internal.h"
@@ -216,21 +216,21 @@ static strata_status paced_embed_scatter(struct st_device *dev, float *dtable, c
 
 /* --- gradient and update --- */
 
-static void fold(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+static void reduce(struct paced_device *dev, const struct paced_task *task, uint64_t index)
 {
-    const struct paced_fold *f = &task->of.fold;
+    const struct paced_reduce *f = &task->of.reduce;
 
     (void)index;
-    st_fold(dev->kernels, f->sum, f->addend, f->dt, f->elems);
+    st_reduce(dev->kernels, f->sum, f->addend, f->dt, f->elems);
 }
 
-static strata_status paced_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+static strata_status paced_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
-    const struct st_op_shape shape = {.op = ST_DEVICE_FOLD, .dt = dt, .rows = 1, .cols = elems};
+    const struct st_op_shape shape = {.op = ST_DEVICE_REDUCE, .dt = dt, .rows = 1, .cols = elems};
 
     return enqueue(dev, ST_QUEUE_COMPUTE,
                    &(struct paced_task){
-                       .work = fold, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.fold = {sum, addend, dt, elems}});
+                       .work = reduce, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.reduce = {sum, addend, dt, elems}});
 }
 
 static void finish_grad(struct paced_device *dev, const struct paced_task *task, uint64_t index)
@@ -308,7 +308,7 @@ const struct st_device_ops st_device_paced_ops = {
     .copy = paced_copy,
     .embed_gather = paced_embed_gather,
     .embed_scatter = paced_embed_scatter,
-    .fold = paced_fold,
+    .reduce = paced_reduce,
     .grad_finish = paced_grad_finish,
     .update = paced_update,
 };

@@ -27,7 +27,7 @@ struct paced_copy {
     uint64_t bytes;
 };
 
-struct paced_fold {
+struct paced_reduce {
     float *sum;
     const void *addend;
     strata_dtype dt;
@@ -80,7 +80,7 @@ struct paced_task {
     uint64_t arrived_ns;
     union {
         struct paced_copy copy;
-        struct paced_fold fold;
+        struct paced_reduce reduce;
         struct paced_finish finish;
         struct paced_update update;
         struct paced_rows rows;

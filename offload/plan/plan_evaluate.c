@@ -1,4 +1,4 @@
-/* plan_judge.c - the judge of candidates: seconds of a simulated step, at rates that are known or nominal.
+/* plan_evaluate.c - the evaluator of candidates: seconds of a simulated step, at rates that are known or nominal.
  *
  * Where rates are unknown, it simulates a nominal machine, on which compute, update, disk, both links and what ranks exchange
  * take equally long for the smallest placement (updates, copies and exchanges less, if the device is the host): no measurement
@@ -32,7 +32,7 @@ static double flops(const struct st_workload *w)
 /* Each resource takes one second for the smallest placement. On a device that is the host, where they take turns, updates and
  * copies take less, and the disk takes as long as all of them together. A resource without work is as fast as the slowest
  * link. */
-void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest)
+void st_evaluator_nominal(struct st_machine *machine, const struct st_plan *smallest)
 {
     const struct st_workload *w = &smallest->program.workload;
     const uint64_t checkpoints =
@@ -55,10 +55,10 @@ void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest
     machine->rates.read = machine->rates.write = machine->rates.mixed = (double)(sum.read + sum.write + 1) / disk;
 }
 
-/* --- folding --- */
+/* --- shorter steps --- */
 
 /* A plan for the same pages and chunks in `micros` micro-batches, each with `rows` tokens.  *out NULL: there are too many. */
-static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint32_t micros, uint64_t rows)
+static strata_status shorter(struct st_plan **out, const struct st_plan *plan, uint32_t micros, uint64_t rows)
 {
     struct st_workload w = plan->program.workload; /* its lists are copied */
     const double factor = (double)rows / ((double)w.micro_batch * w.seq);
@@ -85,10 +85,10 @@ uint64_t st_plan_ops_about(const struct st_plan *plan)
     return plan->program.chunk_count + 4ull * w->page_count + (4ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
 }
 
-/* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not folded. */
-static strata_status fold_both(struct st_judge *judge)
+/* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not shortened. */
+static strata_status shorten(struct st_evaluator *evaluator)
 {
-    const struct st_plan *plan = judge->plan;
+    const struct st_plan *plan = evaluator->plan;
     const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
     const uint32_t merged = leaves * (leaves < MERGED_MICROS ? MERGED_MICROS / leaves : 1);
     const uint64_t rows = (uint64_t)plan->program.workload.micro_batch * plan->program.workload.seq;
@@ -97,66 +97,66 @@ static strata_status fold_both(struct st_judge *judge)
     if (st_plan_ops_about(plan) < MANY_OPS)
         return STRATA_OK;
     if (plan->policy.accumulation != ST_ACCUMULATE_HORIZONTAL && 2 * merged <= micros)
-        st = fold(&judge->merged, plan, merged, (rows * micros + merged / 2) / merged);
+        st = shorter(&evaluator->merged, plan, merged, (rows * micros + merged / 2) / merged);
     if (st == STRATA_OK && plan->policy.accumulation != ST_ACCUMULATE_VERTICAL && leaves == 1 && micros >= MANY_MICROS &&
-        (st = fold(&judge->few, plan, FEW_MICROS, rows)) == STRATA_OK)
-        st = fold(&judge->more, plan, MORE_MICROS, rows);
+        (st = shorter(&evaluator->few, plan, FEW_MICROS, rows)) == STRATA_OK)
+        st = shorter(&evaluator->more, plan, MORE_MICROS, rows);
     return st;
 }
 
-strata_status st_judge_init(struct st_judge *judge, struct st_plan *plan, const struct st_machine *machine)
+strata_status st_evaluator_init(struct st_evaluator *evaluator, struct st_plan *plan, const struct st_machine *machine)
 {
     strata_status st;
 
-    *judge = (struct st_judge){.machine = machine, .plan = plan};
-    if ((st = fold_both(judge)) != STRATA_OK)
-        st_judge_fini(judge);
+    *evaluator = (struct st_evaluator){.machine = machine, .plan = plan};
+    if ((st = shorten(evaluator)) != STRATA_OK)
+        st_evaluator_fini(evaluator);
     return st;
 }
 
-void st_judge_fini(struct st_judge *judge)
+void st_evaluator_fini(struct st_evaluator *evaluator)
 {
-    st_plan_destroy(judge->merged);
-    st_plan_destroy(judge->few);
-    st_plan_destroy(judge->more);
-    *judge = (struct st_judge){0};
+    st_plan_destroy(evaluator->merged);
+    st_plan_destroy(evaluator->few);
+    st_plan_destroy(evaluator->more);
+    *evaluator = (struct st_evaluator){0};
 }
 
-static strata_status simulate(double *seconds, struct st_judge *judge, struct st_plan *plan, double limit)
+static strata_status simulate(double *seconds, struct st_evaluator *evaluator, struct st_plan *plan, double limit)
 {
     strata_status st;
 
-    if (plan != judge->plan) {
-        plan->decided = judge->plan->decided;
-        plan->policy.update = judge->plan->policy.update;
+    if (plan != evaluator->plan) {
+        plan->decided = evaluator->plan->decided;
+        plan->policy.update = evaluator->plan->policy.update;
     }
     if ((st = st_plan_build(plan)) != STRATA_OK)
         return st;
-    judge->ops += plan->program.op_count;
-    return st_simulate_seconds(seconds, &plan->program, judge->machine, limit, &plan->scratch);
+    evaluator->ops += plan->program.op_count;
+    return st_simulate_seconds(seconds, &plan->program, evaluator->machine, limit, &plan->scratch);
 }
 
 /* Each micro-batch more takes as long as those of which one program has more than the other; but what these hide may come to
  * light with many, so that the step is no shorter than its bound. */
-static strata_status extrapolate(double *seconds, struct st_judge *judge)
+static strata_status extrapolate(double *seconds, struct st_evaluator *evaluator)
 {
-    const double beyond = judge->plan->program.workload.grad_accum - MORE_MICROS;
+    const double beyond = evaluator->plan->program.workload.grad_accum - MORE_MICROS;
     double few, more, work, bound;
     strata_status st;
 
-    if ((st = simulate(&few, judge, judge->few, HUGE_VAL)) != STRATA_OK ||
-        (st = simulate(&more, judge, judge->more, HUGE_VAL)) != STRATA_OK)
+    if ((st = simulate(&few, evaluator, evaluator->few, HUGE_VAL)) != STRATA_OK ||
+        (st = simulate(&more, evaluator, evaluator->more, HUGE_VAL)) != STRATA_OK)
         return st;
-    bound = st_plan_bound(judge->plan, judge->machine, &work);
+    bound = st_plan_bound(evaluator->plan, evaluator->machine, &work);
     *seconds = fmax(bound, more + beyond * (more - few) / (MORE_MICROS - FEW_MICROS));
     return STRATA_OK;
 }
 
-strata_status st_judge_seconds(double *seconds, struct st_judge *judge, double limit)
+strata_status st_evaluator_seconds(double *seconds, struct st_evaluator *evaluator, double limit)
 {
-    const bool horizontal = judge->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
+    const bool horizontal = evaluator->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
 
-    if (horizontal && judge->more != NULL)
-        return extrapolate(seconds, judge);
-    return simulate(seconds, judge, horizontal || judge->merged == NULL ? judge->plan : judge->merged, limit);
+    if (horizontal && evaluator->more != NULL)
+        return extrapolate(seconds, evaluator);
+    return simulate(seconds, evaluator, horizontal || evaluator->merged == NULL ? evaluator->plan : evaluator->merged, limit);
 }

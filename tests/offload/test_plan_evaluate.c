@@ -1,4 +1,4 @@
-/* test_plan_judge - what judges candidates: a step of many micro-batches, of which a few are simulated, takes as long as all of
+/* test_plan_evaluate - what evaluates candidates: a step of many micro-batches, of which a few are simulated, takes as long as all of
  * them simulated, and no simulated step is shorter than its bound, whatever is slow. */
 #include "core/base/error.h"
 #include "offload/plan/plan_choose_internal.h"
@@ -13,7 +13,7 @@
 static struct st_machine machine_of(bool is_host)
 {
     return (struct st_machine){
-        .name = "judge",
+        .name = "evaluate",
         .capacity = {.bytes = {ROOM, ROOM, ROOM}, .workers = 2, .device_is_host = is_host},
         .rates = {.matmul_flops = 1e9, .update = 1e9, .upload = 1e9, .download = 1e9, .read = 1e9, .write = 1e9, .mixed = 1e9}};
 }
@@ -42,16 +42,16 @@ TEST(a_few_micro_batches_stand_for_many)
                                          .accumulation = orders[i % 2]};
         struct st_plan *plan = plan_of(&sizes, &machine, &policy, "long");
         struct st_simulation whole;
-        struct st_judge judge;
+        struct st_evaluator evaluator;
         double seconds;
 
         assert_int_equal(st_simulate(&whole, &plan->program, &machine), STRATA_OK);
-        assert_int_equal(st_judge_init(&judge, plan, &machine), STRATA_OK);
-        assert_true(i % 2 == 0 ? judge.few != NULL && judge.more != NULL : judge.merged != NULL);
-        assert_int_equal(st_judge_seconds(&seconds, &judge, HUGE_VAL), STRATA_OK);
+        assert_int_equal(st_evaluator_init(&evaluator, plan, &machine), STRATA_OK);
+        assert_true(i % 2 == 0 ? evaluator.few != NULL && evaluator.more != NULL : evaluator.merged != NULL);
+        assert_int_equal(st_evaluator_seconds(&seconds, &evaluator, HUGE_VAL), STRATA_OK);
         if (!(fabs(seconds - whole.seconds) <= 0.02 * whole.seconds))
-            fail_msg("case %u: %.6g s are judged, %.6g s simulated", i, seconds, whole.seconds);
-        st_judge_fini(&judge);
+            fail_msg("case %u: %.6g s are evaluated, %.6g s simulated", i, seconds, whole.seconds);
+        st_evaluator_fini(&evaluator);
         st_plan_destroy(plan);
     }
 }
