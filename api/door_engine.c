@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "core/system/temp_dir.h"
 #include "core/trace/trace.h"
 #include "model/nf4.h"
@@ -226,12 +226,8 @@ void strata_engine_destroy(struct strata_engine *engine)
 
 void strata_abandon(void)
 {
-    st_ending_begin();
-    st_swap_unlink_all();
-    st_store_remove_all();
-    st_new_file_remove_all();
-    st_temp_dir_remove_all();
-    st_checkpointer_remove_all();
+    st_cleanup_begin();
+    st_cleanup_run();
 }
 
 /* --- weights --- */

@@ -2,7 +2,7 @@
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "run/adapter_base.h"
 
 #include <stdlib.h>
@@ -98,10 +98,10 @@ static strata_status write_model(struct strata_engine *engine, struct strata_exp
         return st_hf_adapter_writer_commit(file);
     }
     writer = x->writer;
-    x->writer = NULL; /* commit frees it */
-    st_ending_hold(); /* so that a signal finds all of its files or none */
+    x->writer = NULL;  /* commit frees it */
+    st_cleanup_hold(); /* so that a signal finds all of its files or none */
     st = st_hf_writer_commit(writer);
-    st_ending_release();
+    st_cleanup_release();
     return st;
 }
 

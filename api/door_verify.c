@@ -2,7 +2,7 @@
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/store.h"
@@ -181,9 +181,9 @@ static strata_status put_all(struct exporting *e)
     if (st != STRATA_OK)
         return st;
     e->writer = NULL;
-    st_ending_hold(); /* so that a signal finds all of its files or none */
+    st_cleanup_hold(); /* so that a signal finds all of its files or none */
     st = st_hf_writer_commit(writer);
-    st_ending_release();
+    st_cleanup_release();
     return st;
 }
 

@@ -5,8 +5,8 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/system/cleanup.h"
 #include "core/system/clock.h"
-#include "core/system/ending.h"
 #include "offload/checkpoint/store.h"
 #include "run/resume_volumes.h"
 #include "run/run_describe.h"
@@ -14,7 +14,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +21,6 @@
 #include <unistd.h>
 
 #define NO_STEPS UINT64_MAX /* the last save failed: it may be made again */
-
-static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_checkpointer *live; /* guarded by live_mutex, as is what each has made: for the thread that ends the process */
 
 static uint64_t steps_of(const struct st_train_state *train)
 {
@@ -86,37 +82,26 @@ strata_status st_checkpointer_check_place(const char *dir)
     return !st_fault_refuses("run.save_place") && access(above, W_OK | X_OK) == 0 ? STRATA_OK : cannot_make(save, errno);
 }
 
+/* Removes the directory if this run made it and it is empty. */
+static void remove_directory(void *checkpointer)
+{
+    const struct st_checkpointer *s = checkpointer;
+
+    if (s->made && !st_fault_refuses("run.save_dir_end"))
+        (void)rmdir(s->save);
+}
+
 static strata_status make_directory(struct st_checkpointer *s)
 {
     int err = 0;
 
-    st_ending_hold();
+    st_cleanup_hold();
     if (st_fault_refuses("run.save_dir") || mkdir(s->save, 0777) != 0)
         err = errno;
     s->made = err == 0;
-    s->pid = getpid();
-    pthread_mutex_lock(&live_mutex);
-    s->next = live;
-    live = s;
-    pthread_mutex_unlock(&live_mutex);
-    st_ending_release();
+    st_cleanup_add(&s->cleanup, remove_directory, s);
+    st_cleanup_release();
     return err == 0 || err == EEXIST ? STRATA_OK : cannot_make(s->save, err);
-}
-
-/* What it made goes where it is empty.  live_mutex is held. */
-static void remove_directory(const struct st_checkpointer *s)
-{
-    if (s->made && !st_fault_refuses("run.save_dir_end"))
-        (void)rmdir(s->save); /* stays if there is anything in it */
-}
-
-void st_checkpointer_remove_all(void)
-{
-    pthread_mutex_lock(&live_mutex);
-    for (const struct st_checkpointer *s = live; s != NULL; s = s->next)
-        if (s->pid == getpid())
-            remove_directory(s);
-    pthread_mutex_unlock(&live_mutex);
 }
 
 strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *run, bool overwrite)
@@ -169,14 +154,10 @@ void st_checkpointer_close(struct st_checkpointer *s)
         return;
     free(s->offers);
     free(s->ballots);
-    pthread_mutex_lock(&live_mutex);
-    for (struct st_checkpointer **at = &live; *at != NULL; at = &(*at)->next)
-        if (*at == s) {
-            *at = s->next;
-            break;
-        }
+    st_cleanup_hold();
+    st_cleanup_drop(&s->cleanup);
     remove_directory(s);
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_release();
     free(s);
 }
 
@@ -229,10 +210,10 @@ static strata_status share_made(struct st_checkpointer *s)
     st = st_engine_agree(s->run->engine, st, "the memory for saving");
     if (st == STRATA_OK)
         st = st_engine_gather(s->run->engine, &mine, sizeof(mine), all, "who has made the directory of checkpoints");
-    pthread_mutex_lock(&live_mutex);
+    st_cleanup_lock();
     for (uint32_t r = 0; r < s->ranks && st == STRATA_OK; r++)
         s->made = s->made || (all[r].made && all[r].device == mine.device && all[r].inode == mine.inode);
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_unlock();
     free(all);
     return st;
 }

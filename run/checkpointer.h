@@ -20,9 +20,6 @@ void st_checkpointer_stop(struct st_checkpointer *s);
 /** Free a stopped one, after the engine, whose swap may lie in the directory: that is removed if it was made here and is empty.
  */
 void st_checkpointer_close(struct st_checkpointer *s);
-/** Remove the directories that this process made, where they are empty: call after st_ending_begin(), when all else is removed.
- */
-void st_checkpointer_remove_all(void);
 /** Begin to save the run, which has its engine now.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_checkpointer_attach(struct st_checkpointer *s);
 /** E_INVAL: a save waits for the next step, so that the engine's state may not be replaced: a checkpoint would have what comes

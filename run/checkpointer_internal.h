@@ -4,6 +4,7 @@
 
 #include "run/checkpointer.h"
 
+#include "core/system/cleanup.h"
 #include "offload/checkpoint/store.h"
 
 /* Ranks make a checkpoint together, round by round; what ends one they tell each other between steps. */
@@ -32,9 +33,8 @@ struct st_checkpointer {
     struct st_run *run;                                  /* borrowed */
     char save[ST_PATH_MAX], path[ST_PATH_MAX], name[17]; /* path: of the last checkpoint; name: of the run */
     bool overwrite, made;                                /* made: the directory was */
-    pid_t pid;                                           /* a child of fork() leaves it alone */
-    struct st_checkpointer *next;                        /* of those that the process has */
-    struct st_committer *committer;                      /* NULL: there is no engine yet */
+    struct st_cleanup cleanup;
+    struct st_committer *committer; /* NULL: there is no engine yet */
     uint64_t steps; /* applied and skipped, at the last save that did not fail, or when the run began or resumed */
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */

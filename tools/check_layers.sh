@@ -117,7 +117,7 @@ BEGIN {
     unsited("nvme/method/io_uring.c", 5, "an eventfd of its own; waits that are repeated; nvme.cqe is passed where requests end")
     unsited("nvme/method/io_uring_ring.c", 1, "saves a look-up where it can")
     unsited("nvme/mover/users.c", 2, "removes a file of its own; the next run does what it does not")
-    unsited("nvme/swap/swap_litter.c", 3, "removes what is left while the program ends; the next run sweeps what stays")
+    unsited("nvme/swap/swap.c", 3, "removes what is left while the program ends; the next run sweeps what stays")
     unsited("offload/device/cuda/cuda_library.c", 1, "is this a library: it is opened after")
     offences = 0
     checked = 0

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/json/json.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "core/system/signals.h"
 
 #include <errno.h>
@@ -112,14 +112,14 @@ static strata_status child_spawn(struct child *c, const char *const *argv, const
     posix_spawn_file_actions_adddup2(&actions, c->err_fd, STDERR_FILENO);
     posix_spawnattr_init(&attributes);
     err = st_signals_child(&attributes);
-    st_ending_hold(); /* so that the thread that ends this process knows the child */
+    st_cleanup_hold(); /* so that the thread that ends this process knows the child */
     if (err == 0)
         err = (int)-st_fault("fio.spawn", 0);
     if (err == 0)
         err = posix_spawnp(&c->pid, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv, environment);
     if (err == 0 && hooks->child != NULL)
         hooks->child(c->pid);
-    st_ending_release();
+    st_cleanup_release();
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     free(environment);

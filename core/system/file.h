@@ -2,6 +2,7 @@
 #ifndef CORE_SYSTEM_FILE_H
 #define CORE_SYSTEM_FILE_H
 
+#include "core/system/cleanup.h"
 #include "core/system/path.h"
 #include "strata/status.h"
 #include <dirent.h>
@@ -78,15 +79,14 @@ strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, 
  * nothing is removed.  Calls on one file come from one thread; the struct must not move in memory between create and commit or
  * abort. */
 struct st_new_file {
-    int fd;                   /* -1: none */
-    pid_t pid;                /* of the process that makes it; a child of fork() leaves the file alone */
-    int dir_fd;               /* of its directory, valid while fd is open */
-    bool overwrite, named;    /* named: it already has its final name */
-    bool kept;                /* abort leaves it where it is, under the name `temp` */
-    unsigned permissions;     /* that it is created with, before the umask */
-    FILE *stream;             /* NULL until st_new_file_stream(); has no descriptor of its own */
-    int stream_errno;         /* of the first write that failed; 0: none did */
-    struct st_new_file *next; /* the next file that this process is writing */
+    int fd;                    /* -1: none */
+    int dir_fd;                /* of its directory, valid while fd is open */
+    bool overwrite, named;     /* named: it already has its final name */
+    bool kept;                 /* abort leaves it where it is, under the name `temp` */
+    unsigned permissions;      /* that it is created with, before the umask */
+    FILE *stream;              /* NULL until st_new_file_stream(); has no descriptor of its own */
+    int stream_errno;          /* of the first write that failed; 0: none did */
+    struct st_cleanup cleanup; /* st_cleanup_lock() guards temp, named and kept */
     size_t made_from; /* length of the part of path that existed before; the directories from there up to base were made */
     size_t base;      /* where the file's name begins in path */
     char path[ST_PATH_MAX], temp[NAME_MAX + 1];
@@ -143,8 +143,5 @@ void st_new_file_keep(struct st_new_file *f);
 bool st_new_file_kept_for_now(const struct st_new_file *f);
 /** Close and remove the file; does nothing after commit.  In a child of fork() the parent's file stays. */
 void st_new_file_abort(struct st_new_file *f);
-/** Remove all files that this process is writing (not those of its parent), when it is about to end: call after
- * st_ending_begin(). */
-void st_new_file_remove_all(void);
 
 #endif

@@ -7,13 +7,12 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "core/system/file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -24,9 +23,6 @@
 #define TEMP_END     ".tmp"
 #define ID_DIGITS    16u
 #define CREATE_TRIES 8u
-
-static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each file in the list */
 
 /* --- what is there already --- */
 
@@ -168,7 +164,7 @@ static strata_status open_directory(struct st_new_file *f)
     return STRATA_OK;
 }
 
-/* --- the table of files being written --- */
+/* --- files being written --- */
 
 static bool same_directory(int a, int b)
 {
@@ -178,61 +174,51 @@ static bool same_directory(int a, int b)
            one.st_ino == other.st_ino;
 }
 
-/* False: this process is already writing that file. */
-static bool live_add(struct st_new_file *f)
-{
-    bool is_new = true;
-
-    pthread_mutex_lock(&live_mutex);
-    for (const struct st_new_file *at = live; at != NULL; at = at->next)
-        if (strcmp(at->path + at->base, f->path + f->base) == 0 && same_directory(at->dir_fd, f->dir_fd))
-            is_new = false;
-    if (is_new) {
-        f->next = live;
-        live = f;
-    }
-    pthread_mutex_unlock(&live_mutex);
-    return is_new;
-}
-
-/* Closes the descriptors here, so that the table never holds a number that has been reused.  The lock goes, too. */
-static void live_remove(struct st_new_file *f)
-{
-    pthread_mutex_lock(&live_mutex);
-    for (struct st_new_file **at = &live; *at != NULL; at = &(*at)->next)
-        if (*at == f) {
-            *at = f->next;
-            break;
-        }
-    if (f->stream != NULL)
-        fclose(f->stream);
-    if (f->fd >= 0 && f->pid == getpid() && !st_fault_refuses("file.unlock"))
-        (void)flock(f->fd, LOCK_UN); /* closing does not end it while a child of fork() has the descriptor, too */
-    if (f->fd >= 0)
-        close(f->fd);
-    close(f->dir_fd);
-    f->stream = NULL;
-    f->fd = f->dir_fd = -1;
-    pthread_mutex_unlock(&live_mutex);
-}
-
 /* A file that did not get its name leaves nothing behind.  No fault site: if it cannot be removed, the next writer's sweep does
  * it. */
-static void remove_traces(const struct st_new_file *f)
+static void remove_traces(void *file)
 {
-    if (f->named || f->kept || f->pid != getpid())
+    const struct st_new_file *f = file;
+
+    if (f->named || f->kept || f->cleanup.pid != getpid())
         return;
     if (f->temp[0] != '\0')
         (void)unlinkat(f->dir_fd, f->temp, 0);
     remove_parents(f);
 }
 
-void st_new_file_remove_all(void)
+/* False: this process is already writing that file. */
+static bool live_add(struct st_new_file *f)
 {
-    pthread_mutex_lock(&live_mutex);
-    for (const struct st_new_file *f = live; f != NULL; f = f->next)
-        remove_traces(f);
-    pthread_mutex_unlock(&live_mutex);
+    bool is_new = true;
+
+    st_cleanup_lock();
+    for (const struct st_cleanup *c = st_cleanup_last(); c != NULL; c = c->next) {
+        const struct st_new_file *at = c->owner;
+
+        if (c->remove == remove_traces && strcmp(at->path + at->base, f->path + f->base) == 0 &&
+            same_directory(at->dir_fd, f->dir_fd))
+            is_new = false;
+    }
+    st_cleanup_unlock();
+    if (is_new)
+        st_cleanup_add(&f->cleanup, remove_traces, f);
+    return is_new;
+}
+
+/* Closes the descriptors after that, so that the list never holds a number that has been reused.  The lock goes, too. */
+static void live_remove(struct st_new_file *f)
+{
+    st_cleanup_drop(&f->cleanup);
+    if (f->stream != NULL)
+        fclose(f->stream);
+    if (f->fd >= 0 && f->cleanup.pid == getpid() && !st_fault_refuses("file.unlock"))
+        (void)flock(f->fd, LOCK_UN); /* closing does not end it while a child of fork() has the descriptor, too */
+    if (f->fd >= 0)
+        close(f->fd);
+    close(f->dir_fd);
+    f->stream = NULL;
+    f->fd = f->dir_fd = -1;
 }
 
 /* --- locks --- */
@@ -395,16 +381,16 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
     strata_status st;
 
     *f = (struct st_new_file){.fd = -1,
-                              .pid = getpid(),
+                              .cleanup.pid = getpid(),
                               .dir_fd = -1,
                               .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0,
                               .permissions = (permissions & 0777) | S_IRUSR};
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
     f->base = f->made_from = (size_t)(st_path_name(f->path) - f->path);
-    st_ending_hold(); /* until the file is in the table with its name */
+    st_cleanup_hold(); /* until the file is listed with its name */
     st = create(f, flags);
-    st_ending_release();
+    st_cleanup_release();
     return st;
 }
 
@@ -473,10 +459,10 @@ static void keep(struct st_new_file *f)
 
 void st_new_file_keep(struct st_new_file *f)
 {
-    pthread_mutex_lock(&live_mutex);
+    st_cleanup_lock();
     if (!f->named && !f->kept)
         keep(f);
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_unlock();
 }
 
 static strata_status keep_beside(struct st_new_file *f)
@@ -492,22 +478,22 @@ strata_status st_new_file_publish(struct st_new_file *f)
     strata_status st = STRATA_OK;
     int64_t res;
 
-    pthread_mutex_lock(&live_mutex);
+    st_cleanup_lock();
     res = f->overwrite ? rename_over(f, base) : rename_to_free(f, base);
     if (res >= 0)
         f->named = true;
     else
         st = res == -EEXIST ? keep_beside(f) : cannot_end((int)-res, "completing", f->path);
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_unlock();
     return st;
 }
 
 void st_new_file_take_back(struct st_new_file *f)
 {
-    pthread_mutex_lock(&live_mutex);
+    st_cleanup_lock();
     if (f->named && !st_fault_refuses("file.take_back") && unlinkat(f->dir_fd, f->path + f->base, 0) == 0)
         f->named = false;
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_unlock();
 }
 
 strata_status st_new_file_sync(struct st_new_file *f)
@@ -532,7 +518,7 @@ static strata_status sync_directory(const struct st_new_file *f)
 /* Says once for a directory where its files are now. */
 static void warn_moved(const struct st_new_file *f)
 {
-    static char last[ST_PATH_MAX]; /* guarded by live_mutex */
+    static char last[ST_PATH_MAX]; /* guarded by st_cleanup_lock() */
     char link[32], now[ST_PATH_MAX], dir[ST_PATH_MAX];
     ssize_t length;
     bool is_said;
@@ -541,10 +527,10 @@ static void warn_moved(const struct st_new_file *f)
     length = readlink(link, now, sizeof(now) - 1);
     now[length > 0 ? length : 0] = '\0';
     snprintf(dir, sizeof(dir), "%.*s.", (int)f->base, f->path); /* never empty */
-    pthread_mutex_lock(&live_mutex);
+    st_cleanup_lock();
     is_said = strcmp(last, dir) == 0;
     snprintf(last, sizeof(last), "%s", dir);
-    pthread_mutex_unlock(&live_mutex);
+    st_cleanup_unlock();
     if (!is_said)
         st_log(ST_LOG_WARN, "%s was moved while it was being written%s%s", f->path, length > 0 ? ": it is now " : "", now);
 }
@@ -557,9 +543,9 @@ static strata_status look_again(struct st_new_file *f)
     if (st_fault_refuses("file.look_again") || fstat(f->fd, &mine) != 0)
         return cannot_end(errno, "looking at", f->path);
     if (mine.st_nlink == 0) {
-        pthread_mutex_lock(&live_mutex);
+        st_cleanup_lock();
         f->named = false;
-        pthread_mutex_unlock(&live_mutex);
+        st_cleanup_unlock();
         return st_error(STRATA_E_IO, "%s was removed or replaced while it was being written", f->path);
     }
     if (lstat(f->path, &there) != 0 || there.st_dev != mine.st_dev || there.st_ino != mine.st_ino)

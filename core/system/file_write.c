@@ -51,7 +51,7 @@ static ssize_t stream_write(void *file, const char *buf, size_t bytes)
     uint32_t interrupted = 0;
     size_t done = 0;
 
-    if (f->pid != getpid())
+    if (f->cleanup.pid != getpid())
         return (ssize_t)bytes; /* a copy of what the parent will write itself */
     while (done < bytes && f->stream_errno == 0) {
         const int64_t put = st_fault("file.stream_write", st_result(write(f->fd, buf + done, bytes - done)));

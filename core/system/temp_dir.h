@@ -1,6 +1,6 @@
 /* core/system/temp_dir.h - a directory for files that only this process needs, which goes with them.
  *
- * It is in $TMPDIR, or /tmp.  A process that is ended at once by a signal removes it as well: core/system/ending.h. */
+ * It is in $TMPDIR, or /tmp.  A process that is ended at once by a signal removes it as well: core/system/cleanup.h. */
 #ifndef CORE_SYSTEM_TEMP_DIR_H
 #define CORE_SYSTEM_TEMP_DIR_H
 
@@ -9,8 +9,7 @@
 /* Must not move in memory between create and remove. */
 struct st_temp_dir {
     char path[ST_PATH_MAX]; /* "": none */
-    pid_t pid;              /* of the process that made it; a child of fork() leaves it alone */
-    struct st_temp_dir *next;
+    struct st_cleanup cleanup;
 };
 
 /** E_INPUT: $TMPDIR is too long a name, missing, or not a directory; E_NOSPC, E_IO. */
@@ -18,7 +17,5 @@ strata_status st_temp_dir_create(struct st_temp_dir *d);
 /** Remove the files in it, which may be open, and the directory; what cannot be removed is named in a warning.  Does nothing
  * without one. */
 void st_temp_dir_remove(struct st_temp_dir *d);
-/** The same for all of this process: call after st_ending_begin(), without warnings. */
-void st_temp_dir_remove_all(void);
 
 #endif

@@ -5,8 +5,8 @@
  * once they are on the disk. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/cleanup.h"
 #include "core/system/dir_lock.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "kernels/widen.h"
 #include "model/hf/hf_adapter.h"
@@ -415,9 +415,9 @@ static strata_status merge(struct merger *m)
         st = write_all(m);
     if (st != STRATA_OK)
         return st;
-    st_ending_hold(); /* so that a signal finds all of its files or none */
+    st_cleanup_hold(); /* so that a signal finds all of its files or none */
     st = name_all(m);
-    st_ending_release();
+    st_cleanup_release();
     return st;
 }
 

@@ -3,11 +3,12 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/system/cleanup.h"
 #include "core/system/clock.h"
-#include "core/system/ending.h"
 #include "nvme/method/io_method.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -69,7 +70,22 @@ static strata_status choose_method(const struct st_io_ops **out, const char *nam
     return STRATA_OK;
 }
 
-/* Creates the run directory and records it for st_swap_unlink_all() before any thread can end the process. */
+/* While the program ends: what cannot be removed, the next run sweeps. */
+static void unlink_part(void *owner)
+{
+    const struct st_swap_part *part = owner;
+    char name[ST_SWAP_NAME_BYTES];
+
+    for (uint32_t v = 0; v < part->swap->volume_count; v++) {
+        st_swap_file_name(name, v, part->index);
+        (void)unlinkat(part->run.dir_fd, name, 0);
+    }
+    (void)unlinkat(part->run.dir_fd, ST_OWNED_DIR_LOCK, 0);
+    (void)unlinkat(part->run.parent_fd, part->run.name, AT_REMOVEDIR);
+    (void)st_users_unlink(&part->users); /* another run may use it */
+}
+
+/* Creates the run directory and lists it for cleanup before any thread can end the process. */
 static strata_status create_run(struct st_swap *swap, uint32_t dir, const char *parent)
 {
     struct st_swap_part *part = &swap->parts[dir];
@@ -78,7 +94,9 @@ static strata_status create_run(struct st_swap *swap, uint32_t dir, const char *
     if (st != STRATA_OK)
         return st;
     st_users_join_at(&part->users, part->run.parent_fd);
-    part->litter = st_litter_add(&part->run, dir, swap->volume_count, &part->users);
+    part->swap = swap;
+    part->index = dir;
+    st_cleanup_add(&part->cleanup, unlink_part, part);
     return STRATA_OK;
 }
 
@@ -96,14 +114,11 @@ static strata_status open_part(struct st_swap *swap, uint32_t dir, const char *p
     struct st_swap_part *part = &swap->parts[dir];
     strata_status st;
 
-    st_ending_hold();
+    st_cleanup_hold();
     st = create_run(swap, dir, parent);
-    st_ending_release();
+    st_cleanup_release();
     if (st != STRATA_OK)
         return st;
-    if (part->litter < 0)
-        st_log(ST_LOG_WARN, "%s: too many swaps are open: if the process dies, this one stays on disk until the next run",
-               part->run.path);
     part->direct = true;
     for (uint32_t v = 0; v < swap->volume_count && st == STRATA_OK; v++) {
         bool direct;
@@ -239,7 +254,7 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
         struct st_swap_part *part = &swap->parts[i];
 
         part->run = ST_OWNED_DIR_NONE;
-        part->users.fd = part->litter = -1;
+        part->users.fd = -1;
         snprintf(part->run.path, sizeof(part->run.path), "fake");
     }
     return STRATA_OK;
@@ -278,12 +293,12 @@ static void close_part(struct st_swap *swap, uint32_t dir)
     for (uint32_t v = 0; v < swap->volume_count; v++)
         if (swap->volumes[v].fds[dir] >= 0)
             close(swap->volumes[v].fds[dir]);
-    st_ending_hold();
+    st_cleanup_hold();
     st_owned_dir_clear(&part->run);
-    st_litter_remove(part->litter); /* it holds the descriptors that are closed next */
+    st_cleanup_drop(&part->cleanup); /* it has the descriptors that are closed next */
     st_users_leave(&part->users);
     st_owned_dir_close(&part->run);
-    st_ending_release();
+    st_cleanup_release();
 }
 
 void st_swap_close(struct st_swap *swap)

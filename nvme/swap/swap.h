@@ -115,8 +115,6 @@ strata_status st_swap_attach(struct st_swap *swap, const struct st_volume_opts *
 /** Forget it: its descriptors can be closed. */
 void st_swap_detach(struct st_swap *swap, uint32_t volume);
 
-/** Unlink the files of all open swaps: after st_ending_begin(), or while no thread opens or closes one. */
-void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */
 uint32_t st_swap_sweep(const char *dir);
 /** Call `seen` with the path of each run directory under `dir`, and whether its owner lives. */

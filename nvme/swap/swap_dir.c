@@ -15,7 +15,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* It is fine if the file is already gone: st_swap_unlink_all() may have removed it. */
+/* It is fine if the file is already gone: st_cleanup_run() may have removed it. */
 static bool unlink_known(int dir_fd, const char *name, const char *path)
 {
     char reason[ST_ERRNO_BYTES];

@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/size.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "nvme/method/direct.h"
 
 #include <errno.h>
@@ -59,10 +59,10 @@ strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st
     struct st_direct direct;
     strata_status st;
 
-    st_ending_hold();
+    st_cleanup_hold();
     if (fd == 0 && (fd = openat(run->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode)) < 0)
         fd = -errno;
-    st_ending_release();
+    st_cleanup_release();
     if (fd < 0)
         return file_error(-fd, "create it", run, name);
     if ((st = reserve(fd, run, name, bytes)) != STRATA_OK) {

@@ -3,12 +3,12 @@
  *   swap_dir.c     the locked run directory: what is in it, sweep
  *   swap_file.c    one file in it: its name, preallocated, direct if the file system allows it
  *   swap_space.c   whether the directories have room
- *   swap_litter.c  remembers paths for a dying process
  *   swap.c         puts them together
  *   swap_set.c     what saving and resuming do with the files: link, renew, attach */
 #ifndef NVME_SWAP_SWAP_INTERNAL_H
 #define NVME_SWAP_SWAP_INTERNAL_H
 
+#include "core/system/cleanup.h"
 #include "core/system/owned_dir.h"
 #include "nvme/mover/stripe.h"
 #include "nvme/mover/users.h"
@@ -38,15 +38,13 @@ uint64_t st_swap_volume_bytes(const uint64_t bytes[ST_SPACE_COUNT], uint32_t vol
 strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, const uint64_t bytes[ST_SPACE_COUNT],
                                  uint32_t volume_count);
 
-/** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
-int st_litter_add(const struct st_owned_dir *run, uint32_t index, uint32_t volume_count, const struct st_users *users);
-void st_litter_remove(int index);
-
 /* One directory of a swap. */
 struct st_swap_part {
     struct st_owned_dir run;
     struct st_users users;
-    int litter; /* index, or -1 */
+    const struct st_swap *swap;
+    uint32_t index; /* of this part */
+    struct st_cleanup cleanup;
     bool direct;
     char scratch[ST_SWAP_PATH_MAX]; /* path */
 };

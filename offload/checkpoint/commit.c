@@ -5,8 +5,8 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/system/cleanup.h"
 #include "core/system/clock.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "core/system/thread.h"
 #include "offload/checkpoint/checkpoint.h"
@@ -109,11 +109,11 @@ static strata_status link_one(struct st_committer *c, const struct st_manifest_f
 {
     strata_status st;
 
-    st_ending_hold();
+    st_cleanup_hold();
     st = is_foreign(c, f) ? st_commit_base_link(&c->base, f, c->dir_fd, crossed)
                           : st_swap_link(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir, c->dir_fd,
                                          f->name, crossed);
-    st_ending_release();
+    st_cleanup_release();
     return st;
 }
 

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "core/system/file.h"
 #include "core/system/tree.h"
 #include "offload/checkpoint/checkpoint.h"
@@ -118,10 +118,10 @@ static strata_status make_model_dir(char path[ST_PATH_MAX], const char *dir, int
 
     if (st != STRATA_OK)
         return st;
-    st_ending_hold();
+    st_cleanup_hold();
     if (st_fault_refuses(site) || mkdirat(dir_fd, ST_CHECKPOINT_MODEL, 0777) != 0)
         rc = errno;
-    st_ending_release();
+    st_cleanup_release();
     return rc == 0 ? STRATA_OK : st_error_errno(rc, "making directory %s", path);
 }
 

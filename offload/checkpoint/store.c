@@ -4,8 +4,8 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/cleanup.h"
 #include "core/system/clock.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "core/system/owned_dir.h"
 #include "core/system/tree.h"
@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,17 +32,13 @@ struct st_store {
     struct st_owned_dir_kind kind; /* of `own` */
     struct st_owned_dir own;
     char own_path[ST_PATH_MAX]; /* from `dir` on */
-    pid_t pid;                  /* a child of fork() leaves all alone */
     int new_fd;                 /* -1: none is unfinished */
     uint64_t new_step;
     char new_path[ST_PATH_MAX];
-    size_t made;           /* bytes of `dir` up to the first directory that this store made; 0: none */
-    uint32_t gone;         /* how many were moved away */
-    struct st_store *next; /* guarded by live_mutex */
+    size_t made;   /* bytes of `dir` up to the first directory that this store made; 0: none */
+    uint32_t gone; /* how many were moved away */
+    struct st_cleanup cleanup;
 };
-
-static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_store *live; /* for the thread that ends the process */
 
 static bool clear_own(int dir_fd, const char *path)
 {
@@ -128,25 +123,6 @@ static void see_other(void *ctx, const char *name, enum st_owned_dir_state state
         snprintf(o->hidden, sizeof(o->hidden), "%s", name);
 }
 
-static void live_add(struct st_store *s)
-{
-    pthread_mutex_lock(&live_mutex);
-    s->next = live;
-    live = s;
-    pthread_mutex_unlock(&live_mutex);
-}
-
-static void live_remove(struct st_store *s)
-{
-    pthread_mutex_lock(&live_mutex);
-    for (struct st_store **at = &live; *at != NULL; at = &(*at)->next)
-        if (*at == s) {
-            *at = s->next;
-            break;
-        }
-    pthread_mutex_unlock(&live_mutex);
-}
-
 /* Of runs that begin at once one is first: else each would see the directories of all, and none would go on.  The lock (flock) is
  * on SAVE itself until the run has looked.  Where somebody keeps it for long, or the file system locks no directories, it goes on
  * without.  The descriptor, or -1. */
@@ -166,17 +142,40 @@ static int take_turn(const char *dir)
     return fd;
 }
 
+/* Directories that were made, where nothing came of them. */
+static void remove_made(const struct st_store *s)
+{
+    char path[ST_PATH_MAX];
+
+    for (size_t end = s->made > 0 ? strlen(s->dir) : 0; end >= s->made && end > 0; end--) {
+        if (s->dir[end] != '\0' && s->dir[end] != '/')
+            continue;
+        snprintf(path, sizeof(path), "%.*s", (int)end, s->dir);
+        if (st_fault_refuses("store.rmdir") || (rmdir(path) != 0 && errno != ENOENT)) /* "a/" and "a" are one */
+            break;
+    }
+}
+
+static void remove_unfinished(void *store)
+{
+    const struct st_store *s = store;
+
+    (void)st_tree_clear(s->own.dir_fd, ST_OWNED_DIR_LOCK);
+    (void)st_tree_remove(s->own.parent_fd, s->own.name);
+    remove_made(s);
+}
+
 /* Takes its own directory there; then whoever came first is seen. */
 static strata_status look_around(struct st_store *s)
 {
     struct others others = {0};
     strata_status st;
 
-    st_ending_hold();
+    st_cleanup_hold();
     st = st_owned_dir_create(&s->own, &s->kind, s->dir);
     if (st == STRATA_OK)
-        live_add(s);
-    st_ending_release();
+        st_cleanup_add(&s->cleanup, remove_unfinished, s);
+    st_cleanup_release();
     if (st != STRATA_OK || (st = st_path_join(s->own_path, s->dir, s->own.name)) != STRATA_OK)
         return st;
     (void)st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, false, see_other, &others);
@@ -226,7 +225,7 @@ strata_status st_store_open_for(struct st_store **out, const char *dir, const ch
     s->kind.key = key;
     s->own = ST_OWNED_DIR_NONE;
     s->new_fd = -1;
-    s->pid = getpid();
+    s->cleanup.pid = getpid();
     snprintf(s->dir, sizeof(s->dir), "%s", dir);
     st = make_dirs(dir, key, &s->made);
     if (st == STRATA_OK)
@@ -239,57 +238,31 @@ strata_status st_store_open_for(struct st_store **out, const char *dir, const ch
     return STRATA_OK;
 }
 
-/* Directories that were made, where nothing came of them. */
-static void remove_made(const struct st_store *s)
-{
-    char path[ST_PATH_MAX];
-
-    for (size_t end = s->made > 0 ? strlen(s->dir) : 0; end >= s->made && end > 0; end--) {
-        if (s->dir[end] != '\0' && s->dir[end] != '/')
-            continue;
-        snprintf(path, sizeof(path), "%.*s", (int)end, s->dir);
-        if (st_fault_refuses("store.rmdir") || (rmdir(path) != 0 && errno != ENOENT)) /* "a/" and "a" are one */
-            break;
-    }
-}
-
 void st_store_close(struct st_store *s)
 {
     if (s == NULL)
         return;
-    st_ending_hold();
-    live_remove(s);
-    st_ending_release();
+    st_cleanup_hold();
+    st_cleanup_drop(&s->cleanup);
+    st_cleanup_release();
     if (s->new_fd >= 0)
         close(s->new_fd);
-    if (s->pid == getpid())
+    if (s->cleanup.pid == getpid())
         st_owned_dir_remove(&s->own);
     else
         st_owned_dir_close(&s->own);
-    if (s->pid == getpid())
+    if (s->cleanup.pid == getpid())
         remove_made(s);
     free(s);
-}
-
-void st_store_remove_all(void)
-{
-    pthread_mutex_lock(&live_mutex);
-    for (const struct st_store *s = live; s != NULL; s = s->next)
-        if (s->pid == getpid()) {
-            (void)st_tree_clear(s->own.dir_fd, ST_OWNED_DIR_LOCK);
-            (void)st_tree_remove(s->own.parent_fd, s->own.name);
-            remove_made(s);
-        }
-    pthread_mutex_unlock(&live_mutex);
 }
 
 /* --- one checkpoint --- */
 
 static void leave(struct st_store *s)
 {
-    st_ending_hold();
-    live_remove(s);
-    st_ending_release();
+    st_cleanup_hold();
+    st_cleanup_drop(&s->cleanup);
+    st_cleanup_release();
     st_owned_dir_remove(&s->own);
     s->own = ST_OWNED_DIR_NONE;
 }
@@ -316,11 +289,11 @@ static int rename_at(int from_fd, const char *from, int to_fd, const char *to, u
 {
     int rc;
 
-    st_ending_hold();
+    st_cleanup_hold();
     rc = (int)st_fault("store.rename", 0);
     if (rc == 0 && (flags != 0 ? renameat2(from_fd, from, to_fd, to, flags) : renameat(from_fd, from, to_fd, to)) != 0)
         rc = -errno;
-    st_ending_release();
+    st_cleanup_release();
     return rc;
 }
 
@@ -349,9 +322,9 @@ static int make_new(struct st_store *s, const char *name)
     for (int again = 0; again < 2 && (again == 0 || rc == -EEXIST); again++) {
         if (again > 0)
             (void)remove_named(s, s->own.dir_fd, name);
-        st_ending_hold();
+        st_cleanup_hold();
         rc = st_fault_refuses("store.mkdir") || mkdirat(s->own.dir_fd, name, 0777) != 0 ? -errno : 0;
-        st_ending_release();
+        st_cleanup_release();
     }
     return rc;
 }

@@ -89,7 +89,4 @@ strata_status st_store_prune(struct st_store *s, uint64_t newest, uint32_t keep,
  *  @return how many were removed */
 uint32_t st_store_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live), void *ctx);
 
-/** Remove what is unfinished in all stores of this process, which is about to end: call after st_ending_begin(). */
-void st_store_remove_all(void);
-
 #endif

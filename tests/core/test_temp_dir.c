@@ -1,6 +1,7 @@
 /* tests/core/test_temp_dir.c - a directory of temporary files: made where TMPDIR says, gone with its files. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/cleanup.h"
 #include "core/system/temp_dir.h"
 #include "tests/common/scratch.h"
 #include "tests/common/test.h"
@@ -63,7 +64,7 @@ TEST_SETUP(all_go_at_the_end, setup, scratch_remove)
     assert_int_equal(st_temp_dir_create(&c), STRATA_OK);
     fclose(add_file(&a, "x"));
     st_temp_dir_remove(&b);
-    st_temp_dir_remove_all();
+    st_cleanup_run();
     assert_false(is_there(a.path) || is_there(c.path));
     assert_int_equal(scratch_entries_with(scratch_dir, "strata-"), 0);
     st_temp_dir_remove(&a); /* a warning */

@@ -1,6 +1,7 @@
 /* tests/nvme/test_swap_dirs_left.c - one swap over several directories: who else uses them, what is left behind, disks that do
  * not suit. */
 #include "core/base/rng.h"
+#include "core/system/cleanup.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/child.h"
@@ -52,7 +53,7 @@ TEST(unlink_all_covers_every_directory)
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     for (uint32_t d = 0; d < 3; d++)
         assert_true(scratch_entries(swap_dirs[d], NULL) > 0);
-    st_swap_unlink_all();
+    st_cleanup_run();
     swap_dirs_assert_empty();
     swap_dirs_assert_works(swap, 1);
     st_swap_close(swap);

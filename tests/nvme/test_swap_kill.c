@@ -1,4 +1,5 @@
 /* tests/nvme/test_swap_kill.c - a run directory whose owner is killed at any system call is swept; one that lives is not. */
+#include "core/system/cleanup.h"
 #include "nvme/swap/swap.h"
 #include "nvme/swap/swap_internal.h"
 #include "tests/common/kept_log.h"
@@ -176,7 +177,7 @@ TEST_SETUP(a_renamed_directory_is_left_empty, scratch_create, scratch_remove)
         assert_int_equal(st_swap_open(&swap, &with_dir), STRATA_OK);
         assert_int_equal(rename(dirs[0], scratch_path("after")), 0);
         if (dying)
-            st_swap_unlink_all();
+            st_cleanup_run();
         else
             st_swap_close(swap);
         assert_int_equal(scratch_entries(scratch_path("after"), NULL), 0);

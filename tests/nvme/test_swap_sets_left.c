@@ -1,6 +1,7 @@
 /* tests/nvme/test_swap_sets_left.c - the swap of a run that saves: what the dead leave, disks that are full, any single
  * failure. */
 #include "core/base/fault.h"
+#include "core/system/cleanup.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_sets_fixture.h"
 #include "tests/common/child.h"
@@ -88,7 +89,7 @@ TEST(unlink_all_takes_every_set)
 
     assert_int_equal(sets_write(swap, 2, 3), STRATA_OK);
     assert_int_equal(sets_link(swap, 2, &crossed), STRATA_OK);
-    st_swap_unlink_all();
+    st_cleanup_run();
     sets_assert_nothing_left();
     assert_int_equal(scratch_entries(sets_checkpoint, NULL), DIRS);
     assert_true(sets_hold(swap, 2, SET, 3));

@@ -1,4 +1,4 @@
-/* tests/nvme/test_users.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
+/* tests/nvme/test_users.c - holders of a directory are counted over processes, also over one that is killed; nothing stays. */
 #include "core/base/fault.h"
 #include "nvme/mover/users.h"
 #include "tests/common/child.h"

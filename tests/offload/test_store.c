@@ -3,7 +3,7 @@
 #include "tests/common/test.h"
 
 #include "core/base/fault.h"
-#include "core/system/ending.h"
+#include "core/system/cleanup.h"
 #include "core/system/file.h"
 #include "core/system/tree.h"
 #include "tests/common/assert_status.h"
@@ -346,8 +346,8 @@ TEST_SETUP(a_process_that_ends_leaves_nothing, scratch_begin, scratch_end)
         if (st_store_open(&s, save()) != STRATA_OK || make(s, 1, false, 1) != STRATA_OK || st_store_begin(s, 2) != STRATA_OK ||
             put_files(s, 2) != STRATA_OK)
             _exit(1);
-        st_ending_begin();
-        st_store_remove_all();
+        st_cleanup_begin();
+        st_cleanup_run();
         _exit(0);
     }
     assert_int_equal(child_wait(pid), 0);
@@ -364,7 +364,7 @@ TEST_SETUP(a_child_leaves_its_parents_alone, scratch_begin, scratch_end)
     assert_ok(st_store_begin(s, 1));
     pid = child_fork();
     if (pid == 0) {
-        st_store_remove_all();
+        st_cleanup_run();
         st_store_close(s);
         _exit(0);
     }
