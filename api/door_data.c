@@ -20,9 +20,9 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
     if (c->positions == ST_POSITION_ROTARY && c->rope_type == ST_ROPE_LONGROPE && d->seq > c->rope_original &&
         longest <= c->rope_original)
         st_log(ST_LOG_NOTICE,
-               "the long RoPE factors apply: documents have at most %u tokens, but sequences %u, over the %u of %s's short ones; "
-               "with model.seq_len %u the short ones apply, as in transformers",
-               longest, d->seq, c->rope_original, c->name, c->rope_original);
+               "the long RoPE factors apply: sequences have %u tokens, over the %u of %s's short ones, and documents at most %u: "
+               "model.seq_len %u takes the short ones, as transformers does",
+               d->seq, c->rope_original, c->name, longest, c->rope_original);
 }
 
 _Static_assert(ST_TOKEN_SET_FILES_MAX <= ST_MANIFEST_DATA_MAX, "a run that reads them can be saved");

@@ -40,12 +40,11 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
         *path = model->name;
     if (st != STRATA_OK || there || vocab == BYTE_VOCAB)
         return st;
-    return st_error_remedy(
-        st_error(STRATA_E_INPUT,
-                 "%s has a vocabulary of %u tokens and no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
-                 "merges.txt), and only models of %u tokens read bytes",
-                 model->name, vocab, BYTE_VOCAB),
-        "texts.tokenizer", "name one with texts.tokenizer DIR");
+    return st_error_remedy(st_error(STRATA_E_INPUT,
+                                    "%s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt), and "
+                                    "%u tokens, where bytes are %u",
+                                    model->name, vocab, BYTE_VOCAB),
+                           "texts.tokenizer", "name one with texts.tokenizer DIR");
 }
 
 static strata_status take_date(struct st_date *out, const char *text)

@@ -53,9 +53,8 @@ static strata_status check_prints(struct cli_generation *g)
     if (g->prints != CLI_PRINTS_BYTES || vocab == BYTE_VOCAB)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
-                    "%s has a vocabulary of %u tokens and no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
-                    "merges.txt), and only models of %u tokens read bytes: name one with --tokenizer DIR, or give ids with "
-                    "--prompt-tokens ID,ID,...",
+                    "%s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt), and %u tokens, where "
+                    "bytes are %u: use --tokenizer DIR, or --prompt-tokens ID,ID,...",
                     g->args->model, vocab, BYTE_VOCAB);
 }
 

@@ -33,8 +33,7 @@ static void note_tokens(struct train *t, uint64_t before)
         return;
     t->tokens_rss_bytes = peak;
     st_log(ST_LOG_NOTICE,
-           "making the tokens took %s of memory, and the run takes %s at most: to spare it, make a token file with strata tokens "
-           "first",
+           "making the tokens took %s of memory, the run takes %s at most: make a token file first, with strata tokens",
            st_size_text(took, peak), st_size_text(most, planned));
 }
 

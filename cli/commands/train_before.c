@@ -151,13 +151,12 @@ static void note_whole_steps(const struct train *t, uint64_t count, uint64_t seq
     if (count < sequences && speaks(t))
         st_log(ST_LOG_NOTICE,
                "the data has %" PRIu64 " %s and a step takes %" PRIu64
-               ": each goes on with the next epoch's, and Trainer's would end "
-               "with the epoch, as with --epochs",
+               ": steps go on into the next epoch; with --epochs they end with it, as Trainer's do",
                count, count == 1 ? "sequence" : "sequences", sequences);
     else if (trainers && count % sequences != 0 && t->steps > count / sequences && speaks(t))
         st_log(ST_LOG_NOTICE,
                "max_steps: the data has %" PRIu64 " sequences and a step %" PRIu64
-               ": one goes on with the next epoch's, and none does there",
+               ": one goes on into the next epoch, and none does there",
                count, sequences);
 }
 

@@ -65,8 +65,8 @@ static void print_memory(struct train *t)
     cli_progress_work_end(&t->progress);
     st_plan_print(st_plan_case(t->run.plan), true, file);
     st_wrap_print(file,
-                  "this process held at most %s, of %s planned: give it more memory, or lower --host-memory (to %s at least) "
-                  "and, on the cpu device, --device-memory (%s); with strata.watchdog false only the kernel ends a run\n",
+                  "this process held at most %s, of %s planned: give it more memory, or lower --host-memory (%s at least) and, "
+                  "on cpu, --device-memory (%s); strata.watchdog false leaves the end to the kernel\n",
                   st_size_text(peak, st_stats_rss_peak_bytes()), st_size_text(planned, cli_run_memory(&t->run)),
                   st_size_text(host, least[STRATA_TIER_HOST]), st_size_text(device, least[STRATA_TIER_DEVICE]));
 }
