@@ -11,7 +11,7 @@
 #define CLIPPED  "\"gradient_clipping\":1"
 #define OFF      "{\"bf16\":{\"enabled\":false}," CLIPPED "}"
 #define WIDENED  "DeepSpeed would keep"
-#define STORED   "turns on neither bf16 nor fp16: "
+#define STORED   "turns on neither bf16 nor fp16: using "
 #define CLIPPING "gradient_clipping: left out of the file"
 
 struct precision_row {
@@ -76,8 +76,8 @@ TEST(what_is_named_and_what_is_left_out)
         {"{\"fp16\":{\"enabled\":true}," CLIPPED "}", "{w}/model", "", "in fp16,", NULL},
         {"{\"bf16\":{\"enabled\":true}," CLIPPED "}", "{w}/fp16", "", "in bf16,", NULL},
         {OFF, "{w}/model", "", "in fp32,", "sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of "},
-        {OFF, "{w}/model", "", "in fp32,", "in bf16, as they are stored; bf16.enabled true does that here"},
-        {OFF, "{w}/fp16", "", "in fp32,", "in fp16, as they are stored; fp16.enabled true does that here"},
+        {OFF, "{w}/model", "", "in fp32,", "in bf16: bf16.enabled true does so"},
+        {OFF, "{w}/fp16", "", "in fp32,", "in fp16: fp16.enabled true does so"},
         {OFF, "{w}/fp32", "", "in fp32,", NULL},
         {OFF, "nano", "", "in fp32,", NULL},
         {"{" CLIPPED "}", "{w}/model", "--set bf16.enabled=false", "in fp32,", NULL}, /* who says so here knows */
@@ -94,7 +94,7 @@ TEST(what_is_named_and_what_is_left_out)
         {"{" CLIPPED "}", "{w}/model", "", "in bf16,", STORED "bf16"},
         {"{\"bf16\":{}," CLIPPED "}", "{w}/model", "", "in bf16,", STORED "bf16"},
         {"{\"fp16\":{\"enabled\":false}," CLIPPED "}", "{w}/model", "", "in bf16,", STORED "bf16"},
-        {"{" CLIPPED "}", "{w}/fp16", "", NULL, "set fp16.enabled or bf16.enabled to true"},
+        {"{" CLIPPED "}", "{w}/fp16", "", NULL, "set fp16.enabled or bf16.enabled"},
         /* command line over file */
         {"{" CLIPPED "}", "{w}/fp16", "--set bf16.enabled=true", "in bf16,", NULL},
         {"{\"bf16\":{\"enabled\":true}," CLIPPED "}", "nano", "--set bf16.enabled=false", "in fp32,", NULL},

@@ -284,7 +284,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
     typedef unsigned long long ull;
 
     if (r->replaced > 0)
-        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD", (ull)r->replaced);
+        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became U+FFFD", (ull)r->replaced);
     if (r->answers.unended > 0)
         st_log(ST_LOG_NOTICE,
                "%llu of %llu answers are followed by no special token of this tokenizer: the model will not learn to end them",
