@@ -70,7 +70,7 @@ const struct st_field st_trainer_output_rows[] = {
     {.path = "output_dir", .type = ST_FIELD_TEXT, .to = "--out", .help = "the model, or the adapter; checkpoints are in OUTPUT_DIR.checkpoints (--save)"},
     {.path = "overwrite_output_dir", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--overwrite", .help = "replace what is there"},
     {.path = "save_strategy", .type = ST_FIELD_CHOICE, .choices = save_choices, .reason = "checkpoints are saved by steps or epochs, and --keep-best N keeps the best: save_strategy epoch", .help = "epoch: at the end of each (--save-every epoch); no: no checkpoints; left out, too, unless save_steps is given"},
-    {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (--save, strata.save_every); below 1 a part of the run (--save-every); 0: at the end alone"},
+    {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (--save, strata.save_every); below 1 a part of the run (--save-every); 0: only at the end"},
     {.path = "save_total_limit", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .help = ST_TRAINER_LIMIT_HELP "below 1 or left out: 2, while Trainer keeps all, which a notice says at each start"},
     {.path = "resume_from_checkpoint", .type = ST_FIELD_ANY, .help = "true: from the newest (--resume auto); a directory"},
     {.path = "logging_steps", .type = ST_FIELD_REAL, .min = 1e-9, .max = COUNT_MAX, .help = "steps from line to line (steps_per_print); below 1 a part of the run (--logging-steps)"},

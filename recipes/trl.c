@@ -33,7 +33,7 @@ static const struct st_field model_rows[] = {
     {.path = "lora_r", .type = ST_FIELD_INT, .min = 1, .max = 8192, .fallback = "16", .help = "r of the adapter"},
     {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e6, .fallback = "32", .help = "lora_alpha of the adapter"},
     {.path = "lora_dropout", .type = ST_FIELD_REAL, .min = 0, .max = 1, .fallback = "0.05", .help = "dropout of the adapters' inputs, in training"},
-    {.path = "lora_target_modules", .type = ST_FIELD_ANY, .help = "target_modules: all-linear, or a list of names; one alone is a regular expression, as there; left out: PEFT's for the model"},
+    {.path = "lora_target_modules", .type = ST_FIELD_ANY, .help = "target_modules: all-linear, or a list of names; a single one is a regular expression, as there; left out: PEFT's for the model"},
     {.path = "lora_modules_to_save", .type = ST_FIELD_ANY, .help = "modules_to_save: a list of names"},
     {.path = "use_rslora", .type = ST_FIELD_BOOL, .fallback = "false", .help = "alpha / sqrt r instead of alpha / r"},
     ST_RECIPE_OFF("use_dora", BOOL, "false", "DoRA is not in this version"),
@@ -77,7 +77,7 @@ static const struct st_field data_rows[] = {
     ST_RECIPE_ASKED("eval_packing", NULL, ANY, "held-out rows are laid out as those that are trained"),
     ST_RECIPE_IDLE("shuffle_dataset", NULL, ANY, RESULTS, SHUFFLED),
     {.path = "completion_only_loss", .type = ST_FIELD_BOOL, .help = "of a prompt and its completion the completion is trained; false is refused"},
-    {.path = "assistant_only_loss", .type = ST_FIELD_BOOL, .fallback = "false", .help = "true: of conversations the answers alone; false: every token (--train-on-prompt)"},
+    {.path = "assistant_only_loss", .type = ST_FIELD_BOOL, .fallback = "false", .help = "true: only the answers of conversations; false: every token (--train-on-prompt)"},
     {.path = "chat_template_path", .type = ST_FIELD_TEXT, .reason = TEMPLATES, .help = "--template: a file of Jinja; left out: the model's own"},
     ST_RECIPE_OFF("chat_template", ANY, NULL, TEMPLATES),
     {.path = "tokenizer_name_or_path", .type = ST_FIELD_TEXT, .to = "--tokenizer", .help = "a directory with a tokenizer; left out: the model's"},
@@ -228,7 +228,7 @@ static const char *asks_more(const st_json *n)
             return NOT_READ;
     if (strcmp(name, "columns") == 0)
         return reads_messages(n) ? NULL
-                                 : "columns without messages: rows are read whole, so keep those columns alone in the file";
+                                 : "columns without messages: rows are read whole, so keep only those columns in the file";
     if (strcmp(name, "fraction") == 0 || strcmp(name, "weight") == 0)
         return st_json_type(n) != ST_JSON_NUMBER || st_json_number(n) < 1 ? CHOSEN : NULL;
     if (strcmp(name, "path") == 0 || strcmp(name, "id") == 0 || strcmp(name, "split") == 0 || strcmp(name, "data_files") == 0)
