@@ -27,11 +27,6 @@ struct fractions {
     double lane[ST_LANE_COUNT];
 };
 
-const char *cli_resource_of_lane(enum st_lane lane)
-{
-    return names[resource_of[lane]];
-}
-
 static void divide(struct fractions *s, const double *sum)
 {
     static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPDATE_DEVICE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};

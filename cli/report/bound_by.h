@@ -12,9 +12,6 @@ struct cli_bound_by {
     char text[CLI_BOUND_TEXT_MAX];
 };
 
-/** "nvme read" for the lanes that read, and so on. */
-const char *cli_resource_of_lane(enum st_lane lane);
-
 /** Time that is not forward, backward or a stall is divided among update, upload and download by how busy they were. Memory
  *  pressure is part of the others' time: it is named as the cause if it takes more than half of the largest.
  *  @param m            steps so far

@@ -9,11 +9,6 @@ char st_text_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-char st_text_upper(char c)
-{
-    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
-}
-
 bool st_text_is_word(char c)
 {
     return (c >= '0' && c <= '9') || (st_text_lower(c) >= 'a' && st_text_lower(c) <= 'z');

@@ -15,7 +15,6 @@
 
 /** Letters of ASCII alone, whatever the locale of the program says: in a Turkish one tolower('I') is no i. */
 char st_text_lower(char c);
-char st_text_upper(char c);
 /** A letter or a digit of ASCII. */
 bool st_text_is_word(char c);
 /** Whether both are the same but for the case of ASCII's letters, and whether `text` begins so. */

@@ -83,11 +83,6 @@ enum st_span_kind st_span_kind_of_lane(const char *lane)
     return strcmp(lane, "write") == 0 ? ST_SPAN_WRITE : st_span_kind_of(lane, lane);
 }
 
-const char *st_span_kind_name(enum st_span_kind kind)
-{
-    return kinds[kind].name;
-}
-
 /* --- spans --- */
 
 static int by_start(const void *left, const void *right)

@@ -49,7 +49,6 @@ struct st_lanes {
 enum st_span_kind st_span_kind_of(const char *lane, const char *name);
 /** The colour of a stall: that of what the lane does. */
 enum st_span_kind st_span_kind_of_lane(const char *lane);
-const char *st_span_kind_name(enum st_span_kind kind);
 
 /** Height of the drawing. */
 double st_lanes_height(const struct st_lanes *lanes);

@@ -378,17 +378,3 @@ void st_matmul_force_widening(struct st_matmul_engine *e)
     assert(e->shape_count == 0);
     e->native_bf16 = false;
 }
-
-uint64_t st_matmul_bytes(const struct st_matmul_engine *e)
-{
-    uint64_t bytes = sizeof(*e) + e->shape_capacity * sizeof(struct shape *) + e->slot_count * sizeof(*e->slot);
-
-    for (uint32_t w = 0; w < e->workers; w++)
-        bytes += e->scratch[w].bytes;
-    for (uint32_t i = 0; i < e->shape_count; i++) {
-        bytes += sizeof(struct shape);
-        for (uint32_t k = 0; k < e->shape[i]->step_count; k++)
-            bytes += st_dnnl_product_bytes(e->shape[i]->step[k]);
-    }
-    return bytes;
-}

@@ -48,8 +48,6 @@ void st_matmul_library(char *buf, size_t bytes);
 bool st_matmul_native_bf16(const struct st_matmul_engine *e);
 /** Behave as on a processor without native bf16; before the first prepare.  For tests. */
 void st_matmul_force_widening(struct st_matmul_engine *e);
-/** Bytes that this engine itself holds: per-worker scratch and tables, not the library's memory. */
-uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
 /** Find or create a shape for `mm` (allocates, at first use only; one thread at a time, while no matmul runs).  Returns an id >=
  *  0, or the library's status, negated. */
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);

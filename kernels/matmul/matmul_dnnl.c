@@ -258,11 +258,6 @@ size_t st_dnnl_product_scratchpad(const struct st_dnnl_product *s)
     return s->scratchpad_bytes;
 }
 
-uint64_t st_dnnl_product_bytes(const struct st_dnnl_product *s)
-{
-    return sizeof(*s) + (uint64_t)s->lib->workers * ARG_COUNT * sizeof(dnnl_memory_t);
-}
-
 int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *c, const void *a, const void *b, const void *bias,
                         void *scratchpad)
 {

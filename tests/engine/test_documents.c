@@ -34,7 +34,7 @@ static const char *write_documents(const char *name, enum st_token_layout layout
         }
         assert_ok(st_token_writer_put(w, ids, trained, lengths[d]));
     }
-    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}));
     return path;
 }
 

@@ -2,14 +2,14 @@
  * beside a token file. */
 #include "core/base/fault.h"
 #include "core/base/rng.h"
-#include "text/data/token_pack.h"
-#include "text/data/token_writer.h"
-#include "text/data/tokens.h"
-#include "tests/text/text_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/file_order.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/whole_file.h"
+#include "tests/text/text_fixture.h"
+#include "text/data/token_pack.h"
+#include "text/data/token_writer.h"
+#include "text/data/tokens.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ static strata_status write_documents(const char *path, enum st_token_layout layo
         st_token_writer_abort(w);
         return st;
     }
-    return st_token_writer_finish(w, SOURCE_BYTES);
+    return st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){SOURCE_BYTES});
 }
 
 /* Opens a file of this layout with sequences of `seq` tokens. */
@@ -206,7 +206,7 @@ static struct st_token_meta *marked_documents(const uint8_t *mask, uint32_t toke
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     for (uint32_t d = 0; d < documents; d++)
         assert_ok(st_token_writer_put(w, ids, mask + d * length, length));
-    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}));
     assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), tokens));
     free(ids);
     return m;
@@ -257,7 +257,7 @@ TEST(what_has_no_marks_is_trained_whole)
     assert_ok(st_token_writer_put(w, ids, NULL, PART));
     assert_ok(st_token_writer_more(w, ids, NULL, PART));
     assert_ok(st_token_writer_more(w, ids, marks, PART));
-    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}));
     assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), PART * PARTS));
     assert_ok(st_token_meta_mask(m, 0, PART * PARTS, targets));
     for (uint32_t i = 0; i < PART * PARTS; i++) {
@@ -347,7 +347,7 @@ TEST(documents_without_a_target_are_left_out)
             mask[d < 8 ? d : 7] = 1;
         assert_ok(st_token_writer_put(w, ids, mask, 8));
     }
-    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}));
     for (uint32_t seq = 2; seq <= 8; seq++) { /* of 0 nothing predicts the token that is trained */
         assert_ok(st_token_set_open(&set, &path, 1, VOCAB, seq));
         assert_int_equal(st_token_set_windows(set), seq - 1 + (seq == 8));
@@ -444,7 +444,7 @@ TEST(nothing_to_train_is_refused)
     scratch_open();
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, ids, mask, 9));
-    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}));
     assert_open_fails(scratch_path("a.bin"), "none of 1 documents has a token to train among its first 8: raise model.seq_len");
     scratch_close();
 }
@@ -474,7 +474,8 @@ TEST(no_tokens_is_no_file)
     scratch_open();
     assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
     assert_ok(st_token_writer_put(w, NULL, NULL, 0));
-    assert_refused(st_token_writer_finish(w, 0), STRATA_E_INPUT, "there is no text");
+    assert_refused(st_token_writer_finish((struct st_token_writer *[2]){w, NULL}, (const uint64_t[2]){0}), STRATA_E_INPUT,
+                   "there is no text");
     assert_int_equal(stat(scratch_path("a.bin"), &s), -1);
     assert_int_equal(stat(scratch_path("a.bin.meta"), &s), -1);
     scratch_close();

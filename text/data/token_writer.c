@@ -163,11 +163,6 @@ uint64_t st_token_writer_tokens(const struct st_token_writer *w)
     return w->tokens;
 }
 
-uint64_t st_token_writer_documents(const struct st_token_writer *w)
-{
-    return w->documents;
-}
-
 static void put_number(unsigned char *out, uint64_t value, uint32_t width)
 {
     for (uint32_t b = 0; b < width; b++)
@@ -259,8 +254,9 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
     return st;
 }
 
-static strata_status finish(struct st_token_writer *const w[], const uint64_t source_bytes[], uint32_t count)
+strata_status st_token_writer_finish(struct st_token_writer *const w[2], const uint64_t source_bytes[2])
 {
+    const uint32_t count = w[1] != NULL ? 2 : 1;
     struct st_new_file *files[4];
     uint32_t file_count = 0;
     strata_status st = STRATA_OK;
@@ -284,16 +280,6 @@ static strata_status finish(struct st_token_writer *const w[], const uint64_t so
         st_token_writer_abort(w[i]);
     }
     return st;
-}
-
-strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes)
-{
-    return finish(&w, &source_bytes, 1);
-}
-
-strata_status st_token_writer_finish_two(struct st_token_writer *const w[2], const uint64_t source_bytes[2])
-{
-    return finish(w, source_bytes, w[1] != NULL ? 2 : 1);
 }
 
 void st_token_writer_abort(struct st_token_writer *w)

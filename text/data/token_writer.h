@@ -35,12 +35,9 @@ strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids
 /** The same tokens as more of the last document: for one that is written in parts. */
 strata_status st_token_writer_more(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count);
 uint64_t st_token_writer_tokens(const struct st_token_writer *w);
-uint64_t st_token_writer_documents(const struct st_token_writer *w);
-/** Complete the files; on success they have their names.  source_bytes: of the text, 0: unknown.  E_INPUT: there are no tokens.
- *  The writer is gone either way. */
-strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes);
-/** The same for two that are one data set: all files get their names, or none.  w[1] NULL: there is one writer. */
-strata_status st_token_writer_finish_two(struct st_token_writer *const w[2], const uint64_t source_bytes[2]);
+/** Complete the files of a data set, of one writer (w[1] NULL) or two; all get their names, or none.  source_bytes: of the text,
+ * 0: unknown.  E_INPUT: there are no tokens.  The writers are gone either way. */
+strata_status st_token_writer_finish(struct st_token_writer *const w[2], const uint64_t source_bytes[2]);
 /** Remove the files; NULL: nothing. */
 void st_token_writer_abort(struct st_token_writer *w);
 

@@ -234,7 +234,7 @@ static strata_status finish(struct job *j, const struct st_texts *texts, struct 
                                         name, (unsigned long long)r->source_bytes, (unsigned long long)j->every, BLOCK_BYTES),
                                "tokens.heldout", "give more text, or no tokens.heldout");
     j->train.writer = j->heldout.writer = NULL;
-    return st_token_writer_finish_two(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
+    return st_token_writer_finish(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
 }
 
 static strata_status run(struct job *j, const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,

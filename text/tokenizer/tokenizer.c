@@ -298,15 +298,3 @@ uint32_t st_tokenizer_role(const struct st_tokenizer *t, enum st_token_role role
 {
     return t->roles[role];
 }
-
-uint32_t st_tokenizer_prefix(const struct st_tokenizer *t, const uint32_t **ids)
-{
-    *ids = t->prefix;
-    return t->prefix_count;
-}
-
-uint32_t st_tokenizer_suffix(const struct st_tokenizer *t, const uint32_t **ids)
-{
-    *ids = t->suffix;
-    return t->suffix_count;
-}

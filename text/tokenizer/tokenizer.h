@@ -59,9 +59,6 @@ struct st_token_ends {
  *  is no JSON object; what is no token of this tokenizer, and ids beyond the first ST_TOKEN_ENDS_MAX, are left out.  E_NOMEM. */
 strata_status st_tokenizer_ends(struct st_token_ends *out, const struct st_tokenizer *t);
 bool st_token_is_end(const struct st_token_ends *ends, uint32_t id);
-/** What the post-processor puts before (or after) a text.  @return how many; *ids: borrowed */
-uint32_t st_tokenizer_prefix(const struct st_tokenizer *t, const uint32_t **ids);
-uint32_t st_tokenizer_suffix(const struct st_tokenizer *t, const uint32_t **ids);
 
 /* Ids, and the bytes [begins[i], ends[i]) of the original text that each stands for.  The first and the last byte of what an id
  * covers; where one character became several ids, or several characters one, ranges overlap.  Added special tokens of the

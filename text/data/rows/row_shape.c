@@ -17,11 +17,6 @@ bool st_row_format_find(enum st_row_format *out, const char *name)
     return false;
 }
 
-const char *st_row_format_name(enum st_row_format format)
-{
-    return names[format];
-}
-
 static const struct {
     const char *text, *key;
 } odds[ST_ROW_ODDS] = {

@@ -20,7 +20,6 @@ enum st_row_format {
 };
 /** False: no format has this name ("auto", "text", "messages", "alpaca", "sharegpt", "prompt-completion"). */
 bool st_row_format_find(enum st_row_format *out, const char *name);
-const char *st_row_format_name(enum st_row_format format);
 
 /* Names of columns and tags; NULL: there is none, and rows are read as if it was empty.  Borrowed. */
 struct st_row_shape {

@@ -380,7 +380,7 @@ static strata_status finish(struct st_tokenizing *j)
     }
     r->endless = !r->dialogs && st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS) == ST_TOKEN_NONE;
     j->writers[0] = j->writers[1] = NULL;
-    return st_token_writer_finish_two(writers, source_bytes);
+    return st_token_writer_finish(writers, source_bytes);
 }
 
 static void close_all(struct st_tokenizing *j)
