@@ -6,7 +6,7 @@
 #define LLAMA_END 2u
 #define GEMMA_END 1u
 
-/* Of families whose blocks are named like Llama's. */
+/* Names in families whose blocks are named like Llama's. */
 #define LLAMA_NAMES                                                                                                              \
     .table = "model.embed_tokens.weight", .block = "model.layers", .norm_weight = "model.norm.weight", .head = "lm_head.weight"
 #define LLAMA_TARGETS "q_proj v_proj"

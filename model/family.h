@@ -56,7 +56,7 @@ enum st_family_key {
     ST_KEY_PARTIAL_ROTARY = 1 << 2,
     ST_KEY_SU_IS_LONGROPE = 1 << 3, /* and so is yarn */
     ST_KEY_NO_ROPE_LAYERS = 1 << 4,
-    ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have a base of their own; sliding_window_pattern */
+    ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have another base; sliding_window_pattern */
     ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation, final_logit_softcapping */
     ST_KEY_SCORE_CAP = 1 << 7,    /* attn_logit_softcapping */
     ST_KEY_AXES = 1 << 8,         /* the rotary type mrope; of no family, but of a text model within another */
@@ -75,8 +75,8 @@ struct st_family {
     bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
 };
 
-/* A model of more than text, of which the text model is one of a family's.  Text alone it computes the same: positions of
- * several axes are all equal then, and masks that images open are causal. */
+/* A model of more than text, whose text model is one of a family's.  For text only it computes the same: positions of several
+ * axes are all equal then, and masks that images open are causal. */
 struct st_wrapper {
     const char *model_type;         /* of its config.json */
     const char *text_type;          /* of its text model's settings, if they say none: that of a family */

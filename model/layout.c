@@ -149,7 +149,7 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
     l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * m->value_bytes : 0);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
-    l.attention = take(&end, m->attention_bytes); /* last: st_model_workload_on() changes this size alone */
+    l.attention = take(&end, m->attention_bytes); /* last: st_model_workload_on() changes only this size */
     l.bytes = end;
     return l;
 }

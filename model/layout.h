@@ -108,7 +108,7 @@ struct st_block_workspace {
     uint64_t wide;   /* [rows, max(fc, packed)] */
     uint64_t half;   /* gated, post norms or a factor of the embedding: [rows, max(ffn, hidden)] */
     uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
-    /* Of at most ST_ADAPTED_ROWS rows, f32, if there are adapters: */
+    /* For adapters, f32, at most ST_ADAPTED_ROWS rows: */
     uint64_t adapted_in;      /* [rows, adapted.in] a layer's input, or its gradient */
     uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient; dropout: adapted.in at least */
     uint64_t adapted_rank[2]; /* [rows, adapted.rank] A x; the same backward, dy B */

@@ -217,8 +217,8 @@ static double frozen_fraction(const struct st_model *m, uint32_t first, uint32_t
     return frozen / all;
 }
 
-/* Of a row through the adapters of a block, on average: A x, B (A x); backward A x and dy B for the gradients of B and A, dy B
- * again, and what it adds to the gradient of the input. */
+/* Operations of a row in the adapters of a block, on average: A x, B (A x); backward A x and dy B for the gradients of B and A,
+ * dy B again, and what it adds to the gradient of the input. */
 static void adapter_flops(const struct st_model *m, double *forward, double *backward)
 {
     *forward = *backward = 0.0;

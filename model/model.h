@@ -133,14 +133,14 @@ const char *st_model_family_name(enum st_model_family family);
 const char *st_model_context_key(const struct st_model_config *config);
 /** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
-/** The same of a file, whatever its name: one "config.json" has its directory's name, another its own. */
+/** Read a file of any name: a "config.json" is called by its directory's name, another file by the file's. */
 strata_status st_model_config_read_file(struct st_model_config *out, const char *path);
 
 /** The dtype in which a directory stores its weights, by the rule of transformers' dtype="auto": config.json's "dtype" or
  *  "torch_dtype", else the first tensor's; INVALID if there are no weights either.  E_INPUT: another dtype, or files that cannot
  *  be read. */
 strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir);
-/** What a config.json says of it alone; INVALID: nothing. */
+/** The dtype that a config.json names; INVALID: it names none. */
 strata_status st_hf_config_dtype(strata_dtype *out, const char *path);
 
 struct st_tensor_ops;
@@ -169,7 +169,7 @@ struct st_model_batch {
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m); /* borrowed */
-/** The same on a device, NULL: the cpu, and with so many workers, whose scratch differs; its arrays are the model's, borrowed. */
+/** The same on a device (NULL: the cpu) with that many workers, whose scratch differs; its arrays are the model's, borrowed. */
 struct st_workload st_model_workload_on(const struct st_model *m, const struct st_tensor_ops *ops, uint32_t workers);
 const struct st_model_config *st_model_config(const struct st_model *m); /* borrowed */
 uint32_t st_model_tensor_count(const struct st_model *m);
@@ -193,7 +193,7 @@ struct st_weight_source {
     strata_status (*read)(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
 };
 
-/** Seeded initialisation: N(0, std) per tensor; a value depends on (seed, tensor name, element index) alone. */
+/** Seeded initialisation: N(0, std) per tensor; a value depends only on (seed, tensor name, element index). */
 struct st_model_init {
     const struct st_model *model;
     uint64_t seed;
@@ -214,7 +214,7 @@ strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uin
 /* model/hf/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
 struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
-/** The same of a state that trained tensors alone have: those that are frozen may be missing, and read as zeros. */
+/** Open a state that only trained tensors have: frozen ones may be missing, and read as zeros. */
 strata_status st_hf_reader_open_trained(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
 /** How many tensors of the directory are not those of the text model that is read (config.wrapper). */

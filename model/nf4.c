@@ -17,7 +17,7 @@
 
 #define READ_ELEMS   16384u /* of a tensor at once, for its scales */
 #define READ_BLOCKS  (READ_ELEMS / ST_NF4_ELEMS)
-#define SCALE_BLOCK  256u /* scales that have a scale of their own */
+#define SCALE_BLOCK  256u /* scales that share one scale */
 #define SCALE_VALUES 256u
 
 #define TURNED_COLUMNS 256u /* read at once of each row of a matrix that is turned */
@@ -78,7 +78,7 @@ strata_status st_nf4_read_turned(const struct st_weight_source *from, const stru
     return st;
 }
 
-/* Of an NF4 tensor, in its page's order. */
+/* Read values of an NF4 tensor in its page's order. */
 static strata_status read_stored(const struct st_nf4_source *s, const struct st_tensor *t, uint64_t first, uint64_t count,
                                  float *out)
 {
@@ -89,7 +89,7 @@ static strata_status read_stored(const struct st_nf4_source *s, const struct st_
 
 /* --- scales --- */
 
-/* Of two values as near, the smaller. */
+/* The scale nearest to x; the smaller of two that are equally near. */
 static float nearest(float x)
 {
     uint32_t low = 0, high = SCALE_VALUES - 1;

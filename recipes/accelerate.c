@@ -161,7 +161,7 @@ static bool has_members(struct strata_recipe *r, const char *section)
     return st_recipe_given(r, section) && st_json_first(st_recipe_node(r, section)) != NULL;
 }
 
-/* Accelerate's launcher hands each section's members on for its type alone. */
+/* Accelerate's launcher hands a section's members on only for its distributed_type. */
 static bool is_type(struct strata_recipe *r, const char *type)
 {
     return st_recipe_given(r, "distributed_type") && strcmp(st_recipe_text(r, "distributed_type"), type) == 0;
@@ -184,7 +184,7 @@ static void put_device(struct strata_recipe *r, const char *device, const char *
         st_recipe_put(r, device, to, "\"%s\"", st_recipe_text(r, device));
 }
 
-/* In variables an accumulation may stand alone, and DeepSpeed may be asked for without more. */
+/* Variables may set only an accumulation, and may ask for DeepSpeed without more. */
 static bool has_deepspeed(struct strata_recipe *r)
 {
     return st_recipe_given(r, in_variables(r) ? "distributed_type" : "deepspeed_config");
@@ -344,7 +344,8 @@ static void resolve(struct strata_recipe *r)
         put_accumulation(r);
     if (!deepspeed || !st_recipe_given(r, DS "gradient_clipping"))
         st_recipe_put(r, deepspeed ? DS "gradient_clipping" : "compute_environment", "gradient_clipping", "\"auto\"");
-    st_recipe_put(r, "compute_environment", "train_batch_size", "\"auto\""); /* else an accumulation alone is an error */
+    st_recipe_put(r, "compute_environment", "train_batch_size",
+                  "\"auto\""); /* else an accumulation without a batch size is an error */
     resolve_precision(r);
 }
 

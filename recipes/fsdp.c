@@ -125,7 +125,7 @@ static void resolve_version(struct strata_recipe *r, struct st_recipe_fsdp *fsdp
         st_recipe_reject(r, VERSION, st_source_keep(r->src, "must be 1 or 2, not %s", word));
 }
 
-/* Version 1 has a strategy of its own, FULL_SHARD where none is named, which counts there. */
+/* Version 1 goes by its strategy instead, FULL_SHARD where none is named. */
 static void resolve_reshard(struct strata_recipe *r, struct st_recipe_fsdp *fsdp)
 {
     const char *word = word_of(r, RESHARD);

@@ -98,7 +98,7 @@ static void resolve_layout(struct strata_recipe *r)
                   packs || st_recipe_on(r, "neat_packing") ? "packed" : "rows");
 }
 
-/* Of the first three built-in templates ids and what is trained are LLaMA-Factory's; the others are models' own. */
+/* The first three built-in templates give LLaMA-Factory's ids and trained tokens; the others are the models'. */
 static void resolve_template(struct strata_recipe *r)
 {
     static const char *const built_in[] = {"chatml", "llama3", "qwen", "llama2", "mistral", "gemma", "alpaca"};

@@ -139,7 +139,7 @@ static const struct st_field data_rows[] = {
     {.path = "train_on_prompt", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--train-on-prompt", .help = "the whole conversation is trained"},
     {.path = "mask_history", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--mask-history", .help = "only the last answer of each conversation is trained"},
     {.path = "max_samples", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .to = "--max-samples", .help = "the first rows of each set"},
-    {.path = "val_size", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .fallback = "0", .help = "rows held out and evaluated (--val-size): a part below 1, or so many; as many as there, but not the same ones"},
+    {.path = "val_size", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .fallback = "0", .help = "rows held out and evaluated (--val-size): a part below 1, or a number; as many as there, but not the same ones"},
     ST_RECIPE_OFF("streaming", BOOL, "false", "rows are read once, before training: remove it"),
     ST_RECIPE_OFF("mix_strategy", TEXT, "concat", "sets follow each other and are shuffled together: concat"),
     ST_RECIPE_OFF("interleave_probs", ANY, NULL, "sets follow each other and are shuffled together"),

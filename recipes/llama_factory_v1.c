@@ -1,4 +1,4 @@
-/* recipes/llama_factory_v1.c - files of LLaMA-Factory's version 1, which has keys and defaults of its own: sections that each name
+/* recipes/llama_factory_v1.c - files of LLaMA-Factory's version 1, which has other keys and defaults: sections that each name
  * a plugin, and data sets in a YAML file beside them.
  *
  * Source: src/llamafactory/v1 of LLaMA-Factory at ff6d4d12: config, core/base_trainer.py, core/data_engine.py, plugins. */

@@ -284,7 +284,7 @@ static const char *refusal_of(const struct st_field *row, const struct st_choice
     return row->reason;
 }
 
-/* Of a switch that must be on false is no way to ask for nothing. */
+/* Whether a value asks for nothing.  A switch that must be on asks for something when it is false. */
 static bool is_off(const struct st_field *row, const st_json *node)
 {
     return st_value_is_off(row, node) && (row->plain == NULL || strcmp(row->plain, "true") != 0);

@@ -52,14 +52,14 @@ const struct st_config_said *st_recipe_value_at(const struct strata_recipe *reci
 const struct st_config_said *st_recipe_value_of(const struct strata_recipe *recipe, const char *to);
 /**
  * Read, check everything, resolve: a configuration of DeepSpeed's file, or Accelerate's and the one that it names, with what
- * stands beside it; as st_config_load().
+ * stands beside it; as st_config_make().
  *
  * @param recipe     opts->file NULL: DeepSpeed's file that it names is read; NULL: none
  * @param variables  "NAME=value", ended by NULL: what Accelerate's launcher says is taken, and what it names must agree with the
  *                   rest; NULL: none */
 strata_status st_recipe_config(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts,
                                const struct strata_recipe *recipe, const char *const *variables);
-/** The same of DeepSpeed's JSON in a text that is called `name`. */
+/** As st_recipe_config(), from DeepSpeed's JSON in a text; messages call it `name`. */
 strata_status st_recipe_config_text(struct st_config *config, struct st_config_source **source, const char *text,
                                     const char *name, const struct st_config_opts *opts, const char *const *variables);
 /** What is said of a key of LLaMA-Factory's or transformers' training arguments, "-" or "_" between its words; NULL: there is

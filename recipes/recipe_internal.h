@@ -22,7 +22,7 @@ struct st_recipe_trainer {
                             const st_json *node); /* its keys stand in variables of these names; NULL: in a file */
 };
 
-/* Of files, the first whose mark a file has; ends with NULL. */
+/* The trainers that files are read for; the first whose mark a file has is the file's.  Ends with NULL. */
 extern const struct st_recipe_trainer *const st_recipe_trainers[];
 extern const struct st_recipe_trainer st_recipe_trl, st_recipe_llama_factory_v1, st_recipe_llama_factory, st_recipe_xtuner,
     st_recipe_accelerate, st_recipe_variables;
@@ -61,7 +61,7 @@ const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
 strata_status st_recipe_foreign(const st_json *root, const char *path);
 /** Put what a word says, "key=value" or "--key=value", into a file's tree.  E_CONFIG: it is none, or its value is no YAML. */
 strata_status st_recipe_merge(st_json *root, const char *word);
-/** Of words of one key the last counts, which a notice says. */
+/** A notice for each key that several words set: the last one counts. */
 void st_recipe_tell_repeats(const char *const *words, uint32_t count);
 /** Whether a word says a key, or the section that it is in; `whole`: or a member of it. */
 bool st_recipe_word_says(const char *word, const char *key, bool whole);

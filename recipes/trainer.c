@@ -144,7 +144,7 @@ static void resolve_saves(struct strata_recipe *r)
         st_recipe_put(r, "save_strategy", "--save-every", "epoch");
     else if (!steps)
         st_recipe_put(r, "save_steps", "strata.save_every", SAVE_STEPS);
-    else if (st_recipe_number(r, "save_steps") == 0) /* at the end alone */
+    else if (st_recipe_number(r, "save_steps") == 0) /* only at the end */
         st_recipe_put(r, "save_steps", "strata.save_every", "0");
     else
         st_trainer_put_steps(r, "save_steps", "--save-every", "strata.save_every");
@@ -346,7 +346,7 @@ static bool take_fsdp(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, cons
     return false;
 }
 
-/* Of transformers 5; before, fsdp_version was 1, whose names mean the same. */
+/* The defaults are those of transformers 5; before, fsdp_version was 1, whose names mean the same. */
 static void resolve_fsdp(struct strata_recipe *r)
 {
     struct st_recipe_fsdp fsdp = {.key = "fsdp", .version = 2, .stage = 3, .of_trainer = true};

@@ -43,8 +43,8 @@ bool st_trainer_is(struct strata_recipe *r, const char *key, const char *text);
 void st_trainer_resolve_model(struct strata_recipe *r);
 /** bf16.enabled and fp16.enabled.  pure: a key whose weights are bf16 themselves; NULL: none asks for that. */
 void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const char *pure);
-/** A JSON list of the names that a text with commas, or a list, has; one_is_text: of one its text alone.  NULL: it is not given,
- *  or refused. */
+/** A JSON list of the names that a text with commas, or a list, has; one_is_text: a single name becomes a text.  NULL: it is not
+ * given, or refused. */
 const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_is_text);
 /** --max-steps or --epochs. */
 void st_trainer_resolve_length(struct strata_recipe *r);
@@ -52,7 +52,7 @@ void st_trainer_resolve_length(struct strata_recipe *r);
 void st_trainer_put_save(struct strata_recipe *r, const char *key);
 /** strata.keep: how many stay.  @param key  what asks for checkpoints; NULL: nothing does */
 void st_trainer_resolve_limit(struct strata_recipe *r, const char *key);
-/** How often: so many steps, or below 1 a part of the run, which the option takes. */
+/** How often: a number of steps, or below 1 a part of the run, which the option takes. */
 void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path);
 /** Output, length, optimizer, schedule, FSDP and DeepSpeed's file.
  *

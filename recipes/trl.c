@@ -1,5 +1,5 @@
-/* recipes/trl.c - TRL's files for SFT: what `trl sft --config FILE.yaml` and the alignment handbook's recipes say beside Trainer's
- * keys.
+/* recipes/trl.c - TRL's files for SFT: what `trl sft --config FILE.yaml` and the alignment handbook's recipes say beside
+ * Trainer's keys.
  *
  * Source: trl/scripts/sft.py, sft_config.py, model_config.py and scripts/utils.py of TRL 1.16; configs.py of the handbook for the
  * names that it had before. */
@@ -350,7 +350,7 @@ static void resolve_template(struct strata_recipe *r)
         st_recipe_reject(r, "chat_template_path", "must be a file of Jinja, such as DIR/chat_template.jinja");
 }
 
-/* Null has a meaning of its own there: it is not the default. */
+/* Null there means something other than the default. */
 static bool is_null(const struct strata_recipe *r, const char *key)
 {
     const st_json *node = st_json_get(r->root, key);

@@ -72,7 +72,7 @@ static const struct st_field argument_rows[] = {
     {.path = "lr_min", .type = ST_FIELD_REAL, .fallback = "1e-6", .min = 0, .max = 1e3,
      .help = "where cosine ends: strata.lr_scheduler.type cosine_with_min_lr with its min_lr; linear ends at 0 here"},
     {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 9007199254740992.0,
-     .help = "strata.lr_scheduler.warmup_ratio: warm-up as a part of the run, rounded up (there: down); 1 and more: so many steps"},
+     .help = "strata.lr_scheduler.warmup_ratio: warm-up as a part of the run, rounded up (there: down); 1 and more: a number of steps"},
     ST_RECIPE_NOTICE("loss_config", NULL, ANY, "the head is always computed slice by slice"),
     {.path = "total_step", .type = ST_FIELD_INT, .min = 1, .max = 9007199254740992.0, .to = "--max-steps", .help = "steps of the run"},
     {.path = "epoch_num", .type = ST_FIELD_INT, .min = 1, .max = 1e6, .help = "--epochs; left out, as total_step is: 1"},

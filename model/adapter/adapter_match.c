@@ -191,7 +191,7 @@ static strata_status give_adapter(struct resolver *r, struct st_adapter_module *
 
     if (module->kind != ST_ADAPTER_LINEAR)
         return st_error(STRATA_E_CONFIG,
-                        "%s: \"target_modules\" fits %s, which is %s: linear layers of blocks alone have adapters; leave it out, "
+                        "%s: \"target_modules\" fits %s, which is %s: only linear layers of blocks have adapters; leave it out, "
                         "or name it in exclude_modules%s",
                         r->spec->where, module->path, others[module->kind],
                         module->tied ? "" : ", or in modules_to_save to train it whole");

@@ -4,7 +4,7 @@
  * products with A and B are of fp32 operands.  Rows go through the workspace at most ST_ADAPTED_ROWS at once, so that bits never
  * depend on budgets.
  *
- * In training with dropout each adapter has x through a mask of its own.  A mask is not kept but drawn wherever it is needed, as
+ * In training with dropout each adapter sees x through another mask.  A mask is not kept but drawn wherever it is needed, as
  * it depends on nothing but the seed, the adapter's name, the sequence, the position and the column. */
 #include "model/decoder/decoder_internal.h"
 

@@ -255,7 +255,7 @@ static strata_status activate(const struct st_block *b)
 }
 
 /* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated.  An adapter adds to `fc` before the
- * activation, which is a pass of its own then, and for GELU_INPUT none. */
+ * activation, which is a separate pass then, and for GELU_INPUT none. */
 static strata_status fc_forward(const struct st_block *b, const void *x, enum st_epilogue gelu)
 {
     const struct st_linear *l = &b->fc_layer;

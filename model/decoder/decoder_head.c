@@ -1,7 +1,7 @@
 /* model/decoder/decoder_head.c - the final norm, and logits, loss and gradients by slices of the vocabulary.
  *
  * A slice's logits are made in runs of st_head_rows() rows: in the workspace, which they bound, or where they stay for backward.
- * Generation makes the last row's alone, where they stay. */
+ * Generation makes only the last row's, where they stay. */
 #include "model/decoder/decoder_internal.h"
 
 strata_status st_head_norm(const struct st_frame *f)

@@ -2,7 +2,7 @@
  *
  * Values between ops have the model's dtype (the residual stream is rounded to it); gradients of parameters are summed in fp32.
  * Backward recomputes norms, activations or whole internals with the same ops on the same operands, so kept and recomputed
- * activations give the same bits.  Gradients pass through a frozen tensor, but it gets none of its own. */
+ * activations give the same bits.  Gradients pass through a frozen tensor, but it gets none itself. */
 #ifndef MODEL_DECODER_DECODER_INTERNAL_H
 #define MODEL_DECODER_DECODER_INTERNAL_H
 
@@ -65,7 +65,7 @@ strata_status st_linear_backward_weight(const struct st_block *b, const struct s
 strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
 /** Whether this call computes a gradient of the layer's weights, or of its adapters'. */
 bool st_linear_trains(const struct st_frame *f, const struct st_linear *l);
-/** Of a part that has adapters: y = x W + bias + s B (A x), rounded once. */
+/** The product of a part that has adapters: y = x W + bias + s B (A x), rounded once. */
 strata_status st_adapted_forward(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part, void *y,
                                  const void *x);
 /** dA and dB += of all adapters of a layer. */

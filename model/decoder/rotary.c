@@ -28,7 +28,7 @@ static double llama3_frequency(const struct st_model_config *c, double frequency
     return (1.0 - smooth) * frequency / factor + smooth * frequency;
 }
 
-/* The index, as a real number, of the pair that turns so many times over the original context. */
+/* The index, as a real number, of the pair that makes `turns` turns over the original context. */
 static double yarn_pair(const struct st_model_config *c, double turns)
 {
     return c->rotary_dim * log(c->rope_original / (turns * TWO_PI)) / (2.0 * log((double)c->rope_base));

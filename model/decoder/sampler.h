@@ -28,7 +28,7 @@ void st_sampler_destroy(struct st_sampler *s); /* NULL is fine */
 void st_sampler_forget(struct st_sampler *s);
 /** Record a token of the prompt or a generated one, which is now part of the text. */
 void st_sampler_see(struct st_sampler *s, int32_t token);
-/** Choose the token for `logits` [vocab] f32 at position `index` of the text (its random number depends on seed and index alone).
+/** Choose the token for `logits` [vocab] f32 at position `index` of the text (its random number depends only on seed and index).
  *  A token with a logit of -inf is never chosen.  E_NUMERICS: a NaN, +inf, or nothing but -inf. */
 strata_status st_sampler_next(struct st_sampler *s, const float *logits, uint64_t index, int32_t *token);
 /** The same for a given random number in [0, 1). */

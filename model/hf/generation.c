@@ -104,7 +104,7 @@ static void add_default_end(struct st_generation *g, const st_json *root)
         g->end_tokens[g->end_count++] = family->end_token;
 }
 
-/* Of a model of more than text, the settings of its text model say it where the whole does not. */
+/* A model of more than text may name its end tokens only in the settings of its text model. */
 static strata_status read_ends(struct st_generation *g, const st_json *root, const char *where)
 {
     const st_json *ends = st_json_get(root, "eos_token_id"), *text = st_hf_member(root, "text_config");

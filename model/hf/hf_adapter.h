@@ -56,7 +56,7 @@ void st_hf_adapter_note_base(const struct st_hf_adapter *a, const char *model);
 /** E_INPUT: the file was written to since it was opened. */
 strata_status st_hf_adapter_check_unchanged(const struct st_hf_adapter *a);
 
-/* Initial values of a model with adapters that come from a directory: of their own tensors, and of what they replace. */
+/* Initial values of a model whose adapters come from a directory: the adapters' tensors, and the weights that they replace. */
 struct st_hf_adapted_source {
     const struct st_model *m;
     struct st_weight_source base; /* of all others */
@@ -81,7 +81,7 @@ const struct st_hf_adapted *st_hf_adapter_writer_tensors(const struct st_hf_adap
 /** Write [first, first + count) of a tensor, by its number in the list, in any order. */
 strata_status st_hf_adapter_writer_put(struct st_hf_adapter_writer *w, uint32_t tensor, uint64_t first, uint64_t count,
                                        const float *values);
-/** The same of a range of a page that lies in one group, in the group's format; what is frozen is left out.  The model has the
+/** Write a range of a page that lies in one group, in the group's format; frozen values are left out.  The model has the
  *  adapters' own tensors.  E_NUMERICS: a value is NaN or infinite. */
 strata_status st_hf_adapter_writer_put_page(struct st_hf_adapter_writer *w, uint32_t page, uint64_t first, uint64_t count,
                                             const void *weight);

@@ -1,6 +1,6 @@
 /* model/hf/hf_adapter_base.c - compares the name of an adapter's base model with that of the model that is given.
  *
- * Names are compared by their letters and digits alone, and one may be a part of the other: llama-2-7b is Llama-2-7b-hf.  A
+ * Only letters and digits of names are compared, and one may be a part of the other: llama-2-7b is Llama-2-7b-hf.  A
  * directory has the name of its last part, that of the hub's cache (models--ORG--NAME) if it lies there, and what config.json
  * calls it. */
 #include "core/base/fault.h"

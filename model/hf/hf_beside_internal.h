@@ -23,13 +23,13 @@ struct st_hf_beside {
     bool older;     /* they are named as transformers writes files, not as it has them in memory */
 };
 
-/** Find those of a directory; none if the model is text alone. */
+/** Find those of a directory; none if the model is only text. */
 strata_status st_hf_beside_open(struct st_hf_beside *out, const struct st_model_config *config, const char *dir);
 void st_hf_beside_close(struct st_hf_beside *b);
 /** Name them in the header of another file, and copy their values to where they then begin. */
 void st_hf_beside_name(const struct st_hf_beside *b, struct st_safetensors_writer *header);
 strata_status st_hf_beside_copy(const struct st_hf_beside *b, struct st_new_file *to, uint64_t at);
-/** Write all of them as a file of their own; st_new_file_commit() gives it its name.  None: no file. */
+/** Write all of them as one file; st_new_file_commit() gives it its name.  None: no file. */
 strata_status st_hf_beside_put(const struct st_hf_beside *b, struct st_new_file *file, const char *dir);
 
 #endif

@@ -99,8 +99,8 @@ static strata_status parse_text(struct st_model_config *c, const st_json *root, 
     return st_hf_llama_parse(c, text, family, where);
 }
 
-/* Of the keys of the whole, a tied head and quantised weights are the text model's, too.  What the whole says of the head counts
- * unless the text model's settings say that it is tied. */
+/* The whole model's keys for a tied head and for quantised weights hold for its text model, too; a text model that says itself
+ * that its head is tied is believed. */
 static strata_status parse_wrapper(struct st_model_config *c, const st_json *root, const struct st_wrapper *w, const char *where)
 {
     char within[ST_PATH_MAX + 32];

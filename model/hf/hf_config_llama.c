@@ -28,7 +28,7 @@ static strata_status read_activation(struct st_model_config *c, const st_json *r
     return st_error(STRATA_E_INPUT, "%s: \"%s\" is \"%.32s\"; silu, gelu_pytorch_tanh and gelu are supported", where, key, name);
 }
 
-/* Of quantised weights, those of bitsandbytes in nf4 are read. */
+/* The only quantised weights that are read are bitsandbytes' in nf4. */
 strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *keys = st_hf_member(root, "quantization_config");

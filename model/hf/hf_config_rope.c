@@ -1,7 +1,7 @@
 /* model/hf/hf_config_rope.c - rotary positions of a config.json.
  *
  * Settings are in "rope_theta" and "rope_scaling", or all in "rope_parameters" (transformers 5), there by the type of layer where
- * sliding layers have a base of their own.  Where transformers 4 and 5 would compute something else from the same keys, they are
+ * sliding layers have another base.  Where transformers 4 and 5 would compute something else from the same keys, they are
  * refused. */
 #include "core/base/error.h"
 #include "model/hf/hf_fields_internal.h"
@@ -43,7 +43,7 @@ static strata_status read_scale(struct st_model_config *c, const st_json *scalin
     return st;
 }
 
-/* Positions that are scaled reach over so many times the original context; files often leave max_position_embeddings at that. */
+/* Scaled positions reach `factor` times as far; files often leave max_position_embeddings at the original context. */
 static void extend_context(struct st_model_config *c, uint32_t original)
 {
     const double most = fmin((double)original * (double)c->rope_factor, ST_CONTEXT_MAX);
@@ -355,9 +355,9 @@ static strata_status check_scaling(const struct st_model_config *c, const st_jso
         (st = st_hf_read_single(scaling, "partial_rotary_factor", &fraction, where)) != STRATA_OK)
         return st;
     if ((float)base != c->rope_base)
-        return st_hf_key_fault(where, "rope_theta", "in rope_scaling counts for transformers 5 alone: put it beside");
+        return st_hf_key_fault(where, "rope_theta", "in rope_scaling counts only for transformers 5: put it beside");
     if (!(fraction >= 0 && fraction <= 1) || (uint32_t)(c->head_dim * fraction + 0.5) != rotated)
-        return st_hf_key_fault(where, "partial_rotary_factor", "in rope_scaling counts for transformers 5 alone: put it beside");
+        return st_hf_key_fault(where, "partial_rotary_factor", "in rope_scaling counts only for transformers 5: put it beside");
     return STRATA_OK;
 }
 

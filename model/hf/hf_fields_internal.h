@@ -15,7 +15,7 @@ const st_json *st_hf_member(const st_json *root, const char *key);
 strata_status st_hf_read_size(const st_json *root, const char *key, enum st_hf_field kind, uint32_t *out, const char *where);
 /** If the key is absent, *out stays. */
 strata_status st_hf_read_real(const st_json *root, const char *key, double *out, const char *where);
-/** The same of a number that a model uses in single precision: it must be finite there, and 0 only if it is 0. */
+/** Read a number that a model uses in single precision: it must be finite there, and 0 only if it is 0. */
 strata_status st_hf_read_single(const st_json *root, const char *key, double *out, const char *where);
 strata_status st_hf_read_bool(const st_json *root, const char *key, bool *out, const char *where);
 /** Read a string; if the key is absent, *out stays.  Borrowed from root. */

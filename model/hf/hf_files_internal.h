@@ -23,7 +23,7 @@ strata_status st_hf_files_are_there(bool *there, const char *dir);
 /** Open them, and read their headers.  Shards must hold what their index names, but for the head of a model that is tied.
  *  E_INPUT: there are none, or names file and fault; then none is open. */
 strata_status st_hf_files_open(struct st_hf_files *out, const char *dir, const struct st_model_config *config);
-/** The same of one file. */
+/** Open one file. */
 strata_status st_hf_files_open_one(struct st_hf_files *out, const char *dir, const char *name);
 void st_hf_files_close(struct st_hf_files *files);
 

@@ -11,7 +11,7 @@
 
 #define STATE_BYTES_MAX 4096u
 #define CODES_BYTES     (ST_NF4_ELEMS / 2)
-#define SCALE_BLOCK     256u /* scales that have a scale of their own */
+#define SCALE_BLOCK     256u /* scales that share one scale */
 #define READ_BLOCKS     256u /* at once */
 #define WHERE_BYTES     (ST_PATH_MAX + 128)
 
@@ -111,7 +111,7 @@ strata_status st_hf_packed_parse(struct st_hf_packed_state *out, const char *jso
 
 /* --- opening --- */
 
-/* A part that must be there, as so many bytes of a dtype; INVALID: of any. */
+/* A part must be there, with these bytes and this dtype (INVALID: any). */
 static strata_status check_part(const struct st_hf_place *place, const char *end, strata_dtype dtype, uint64_t bytes,
                                 const struct st_hf_packed *p, const struct st_tensor *t)
 {

@@ -79,7 +79,7 @@ static strata_status is_small(const char *path, bool *small)
                         strerror((int)-res));
     *small = S_ISREG(info.st_mode) && info.st_size <= (off_t)FILE_BYTES_MAX;
     if (S_ISDIR(info.st_mode) && st_path_ends(path, "/additional_chat_templates"))
-        st_log(ST_LOG_NOTICE, "%s is a folder: not copied, so that the copy has the usual chat template alone", path);
+        st_log(ST_LOG_NOTICE, "%s is a folder: not copied, so that the copy has only the usual chat template", path);
     if (S_ISREG(info.st_mode) && !*small)
         st_log(ST_LOG_NOTICE, "%s is larger than %u MiB: not copied", path, FILE_BYTES_MAX >> 20);
     return STRATA_OK;

@@ -1,4 +1,4 @@
-/* model/hf/hub.h - where the Hugging Face cache has what is published as ORG/NAME.  Read alone: nothing is downloaded, and
+/* model/hf/hub.h - where the Hugging Face cache has what is published as ORG/NAME.  Only read: nothing is downloaded, and
  * nothing is written there. */
 #ifndef MODEL_HF_HUB_H
 #define MODEL_HF_HUB_H

@@ -43,7 +43,7 @@ strata_status st_token_meta_mask(const struct st_token_meta *m, uint64_t first, 
 /** Whether any of the tokens first .. first + count is trained.  E_IO, E_INPUT. */
 strata_status st_token_meta_trains(const struct st_token_meta *m, uint64_t first, uint64_t count, bool *any);
 
-/** The layout alone, from the header.  E_INPUT, E_IO; ST_LAYOUT_CONCATENATED: there is no such file. */
+/** Only the layout, from the header.  E_INPUT, E_IO; ST_LAYOUT_CONCATENATED: there is no such file. */
 strata_status st_token_meta_layout(enum st_token_layout *out, const char *path);
 
 #endif

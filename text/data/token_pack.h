@@ -14,7 +14,7 @@ struct st_packing {
 
 /** Pack `count` documents, of which number i has the tokens starts[i] .. starts[i + 1], into sequences of `seq` tokens.  Within
  * each ST_PACK_BLOCK of them: the longest first, into the fullest sequence that has room; equal ones in their order.  The result
- * depends on the lengths and seq alone. E_NOMEM. */
+ * depends only on the lengths and seq. E_NOMEM. */
 #define ST_PACK_BLOCK 4096u
 strata_status st_pack_documents(struct st_packing *out, const uint64_t *starts, const uint32_t *documents, uint64_t count,
                                 uint32_t seq);

@@ -17,7 +17,7 @@ struct st_token_writer_opts {
     uint64_t tokenizer; /* its hash; 0: unknown */
     enum st_token_layout layout;
     bool masked;                    /* some tokens are not trained */
-    bool bare;                      /* X.bin alone: where documents begin is not kept, nor is another's X.bin.meta */
+    bool bare;                      /* only X.bin: where documents begin is not kept, nor is another's X.bin.meta */
     bool overwrite;                 /* files of these names may exist */
     struct st_token_origin *origin; /* borrowed; NULL: not to be kept */
 };

@@ -37,21 +37,21 @@ uint32_t st_token_file_vocab(const struct st_token_file *f);
 const char *st_token_file_inputs(const struct st_token_file *f);
 
 /* Several files as one sequence of windows.  Without X.bin.meta, or where that says "concatenated", a window has seq + 1 tokens
- * of one file and overlaps its neighbour by the target token alone.  "packed": a window holds whole documents, in an order that
- * depends on their lengths and seq alone; "rows": it holds one.  There the last token of a document has no target, a document
+ * of one file and overlaps its neighbour only by the target token.  "packed": a window holds whole documents, in an order that
+ * depends only on their lengths and seq; "rows": it holds one.  There the last token of a document has no target, a document
  * over seq tokens is cut, one without a target is left out, and what is left of a window is tokens 0 and targets -1. */
 struct st_token_set;
 #define ST_TOKEN_SET_FILES_MAX 65536u /* of which a checkpoint has an account */
 /** E_INVAL: no file, or more than that. */
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);
-/** The same of one file, which messages call `name`: that of the texts that it was made of. */
+/** Open one file as a set; messages call it `name`, as the texts are called that it was made of. */
 strata_status st_token_set_open_as(struct st_token_set **out, const char *path, const char *name, uint32_t vocab, uint32_t seq);
 void st_token_set_close(struct st_token_set *s);
 uint64_t st_token_set_windows(const struct st_token_set *s);
 /** Whether a window may hold several documents with borders between them. */
 bool st_token_set_documents(const struct st_token_set *s);
-/** Tokens of the longest text that a window holds, which has positions of its own: at most seq. */
+/** Tokens of the longest text that a window holds, whose positions begin at 0: at most seq. */
 uint32_t st_token_set_longest(const struct st_token_set *s);
 /** The largest vocabulary of its files' headers, and the file that has it; 0: no header names one. */
 uint32_t st_token_set_vocab(const struct st_token_set *s, const char **name);
@@ -71,7 +71,7 @@ struct st_token_identity {
     char marks[33];   /* digest of where documents begin and which tokens are trained; "": nothing says so */
 };
 uint32_t st_token_set_files(const struct st_token_set *s);
-/** Of one file.  E_IO, E_INPUT (the file shrank or changed), E_NOMEM. */
+/** Fill in the identity of one file.  E_IO, E_INPUT (the file shrank or changed), E_NOMEM. */
 strata_status st_token_set_identify(const struct st_token_set *s, uint32_t file, struct st_token_identity *out);
 
 /** "dir/kjv.bin" -> "dir/kjv.heldout.bin".  E_INVAL: too long. */

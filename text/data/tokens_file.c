@@ -119,7 +119,7 @@ static uint32_t largest_u32(const uint32_t *tokens, uint64_t count)
     return largest;
 }
 
-/* Of token number `at`: " of document 3", from 1; "" where the file does not say. */
+/* " of document 3" for token number `at`, from 1; "" where the file does not say. */
 static const char *document_of(const struct st_token_file *f, uint64_t at, char text[48])
 {
     uint64_t low = 0, high = f->meta != NULL ? f->meta->documents : 0;

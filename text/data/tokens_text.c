@@ -1,7 +1,7 @@
 /* text/data/tokens_text.c - turns text into token files, by a tokenizer or one token per byte; every n-th block may be held out.
  *
  * By bytes, all texts are one.  A tokenizer gets each text as a document: what its post-processor puts around one, and an end
- * token. What is held out is a text of its own then, cut at the ends of lines. */
+ * token. What is held out is another text then, cut at the ends of lines. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "text/data/texts.h"

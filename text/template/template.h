@@ -58,7 +58,7 @@ static inline uint32_t st_origin_message(uint32_t origin)
 /** The reasoning of a message, whichever of its names it has ("reasoning_content", "thinking", "reasoning"), as transformers
  *  looks for it.  NULL: it has none. */
 const st_json *st_template_reasoning(const st_json *message);
-/** Whether its content is a list of parts with texts alone. */
+/** Whether its content is a list of parts, all of them texts. */
 bool st_template_has_parts(const st_json *message);
 /** Whether a message is the assistant's. */
 bool st_template_is_answer(const st_json *message);
@@ -69,8 +69,8 @@ struct st_template_variable {
 
 struct st_template_input {
     const st_json *messages;                     /* array of objects, borrowed */
-    uint32_t message_count;                      /* the first of them alone; 0: all */
-    bool join_parts;                             /* content that is a list of parts with texts alone is one text */
+    uint32_t message_count;                      /* only the first ones; 0: all */
+    bool join_parts;                             /* content that is a list of texts is one text */
     const st_json *settings;                     /* object whose members are variables (enable_thinking, ...); NULL: none */
     const st_json *variables;                    /* the same, of this conversation (tools), which come after those; NULL: none */
     const struct st_template_variable *specials; /* [special_count] bos_token, eos_token, ... */

@@ -272,7 +272,7 @@ static struct st_value string_strip(struct st_render *r, const struct st_string 
                                                             : st_val_strip(r, s, chars->as.string, left, right);
 }
 
-/* Unlike the filter, of texts alone. */
+/* Unlike the filter, it takes only texts. */
 static struct st_value string_join(struct st_render *r, const struct st_value *between, const struct st_value *of)
 {
     const struct st_arguments args = {.count = 1, .at = {*between}};

@@ -346,7 +346,7 @@ struct st_arguments {
     } named[8];
     uint32_t named_count;
 };
-/** Argument number `index` or called `name` (NULL: by position alone), or NULL. */
+/** Argument number `index` or called `name` (NULL: only by position), or NULL. */
 const struct st_value *st_argument(const struct st_arguments *args, uint32_t index, const char *name);
 
 /** a + b, - * / and %, as Python computes them; what it refuses, and what is no number of 64 bits, fails. */
@@ -363,7 +363,7 @@ typedef struct st_value st_filter_fn(struct st_render *r, const struct st_value 
 st_filter_fn st_filter_upper, st_filter_lower, st_filter_capitalize, st_filter_title, st_filter_trim, st_filter_string,
     st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int;
 enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE, CASE_WORDS };
-/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word;
+/** A text in another case, as Jinja's filter of that name writes it; capital: only the first letter, title: that of each word;
  *  words: as Python's method title() does, where a word begins behind whatever is no letter. */
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted);
 /** The text of a value, as Jinja's soft_str gives it; NULL: failed. */

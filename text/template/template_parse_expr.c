@@ -394,7 +394,7 @@ static struct st_node *parse_comparison(struct st_parse *p)
             n = join(p, NODE_COMPARE, line, n, NULL);
             last = &n->first;
         }
-        /* the operand's sign stands in a node of its own, since a constant may be anything */
+        /* the operand's sign stands in another node, since a constant may be anything */
         *last = join(p, NODE_ARGUMENT, line, parse_level(p, 0), NULL);
         (*last)->sign = sign;
         last = &(*last)->next;

@@ -109,7 +109,7 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 static enum flow run(struct st_render *r, const struct st_node *n);
 
-/* In a scope of its own; the text goes to `out`. */
+/* Run statements in a new scope; the text goes to `out`. */
 static enum flow run_inside(struct st_render *r, const struct st_node *body, struct st_builder *out)
 {
     struct st_scope *scope = r->scope;
@@ -224,7 +224,7 @@ static void run_for(struct st_render *r, const struct st_node *n)
     if (loop == NULL)
         return;
     for (; flow != FLOW_BREAK && st_loop_has(r, loop, loop->index); loop->index++) {
-        r->scope = st_scope_open(r, scope); /* each turn has variables of its own */
+        r->scope = st_scope_open(r, scope); /* each turn has its variables */
         st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});
         assign(r, n->target, &loop->items->items[loop->index]);
         r->message = message_of(&loop->items->items[loop->index], message);

@@ -192,7 +192,7 @@ static void put(struct st_bpe_work *work, size_t *count, uint32_t id, size_t byt
     ++*count;
 }
 
-/* The bytes of a character that has no token as tokens of their own; false: one of them has none. */
+/* A character without a token becomes the tokens of its bytes; false: a byte has none. */
 static bool put_bytes(const struct st_bpe *bpe, struct st_bpe_work *work, const char *text, size_t bytes, size_t *count)
 {
     for (size_t i = 0; i < bytes; i++)

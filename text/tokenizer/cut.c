@@ -2,7 +2,7 @@
  *
  * The ids of a text are those of its two parts where every step sees both alike: no normalizer and no pattern joins the two
  * characters or looks across them, no merge reaches across, and no added token lies across or asks what stands beside it.  Where
- * a tokenizer has a part that cannot be judged so (a pattern of its own), no text is cut. */
+ * a tokenizer has a part that cannot be judged so (another pattern than the known ones), no text is cut. */
 #include "text/tokenizer/encode_internal.h"
 
 #include "core/base/error.h"
@@ -87,7 +87,7 @@ static void note_text(struct st_cut *cut, const struct st_added *added, const ch
         st_pairs_put(&cut->tokens, code, ENDS_AND_STRIPS);
 }
 
-/* Of two texts that the reference cannot tell apart it takes one by chance, and an empty one it finds between all characters. */
+/* Refuse what the reference takes by chance (two texts that it cannot tell apart) or finds everywhere (an empty one). */
 static strata_status check_normalized(const struct st_tokenizer *t, const struct st_added *added, const struct st_view *v)
 {
     size_t length = 0;

@@ -158,7 +158,7 @@ static bool hold_checked(struct st_encoder *e, const char *text, size_t bytes, b
     return true;
 }
 
-/* held[0 .. bytes) as if it were a text of its own, but for how it begins. */
+/* held[0 .. bytes) as if it were a whole text, but for how it begins. */
 static strata_status encode_held(struct st_encoder *e, size_t bytes, struct st_encoding *out)
 {
     const struct st_view v = {.text = e->held, .bytes = bytes};

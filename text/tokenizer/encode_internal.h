@@ -90,7 +90,7 @@ struct st_encoder {
     size_t searched; /* no cut lies before this */
     uint64_t base, replaced;
     struct st_edit {
-        uint32_t at, bytes; /* the U+FFFD at held[at] took the place of so many bytes of the original */
+        uint32_t at, bytes; /* the U+FFFD at held[at] took the place of `bytes` bytes of the original */
         uint32_t saved;     /* how many fewer bytes the original has up to and with this one */
     } * edits;
     size_t edit_count, edit_capacity;

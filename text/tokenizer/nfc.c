@@ -86,7 +86,7 @@ static bool decompose(const struct st_unicode *u, struct st_nfc_work *work, cons
     return marks > work->count || sort_marks(u, work, marks, work->count);
 }
 
-/* Each character joins the last starter, unless one of its own rank or a starter stands between. */
+/* Each character joins the last starter, unless one of the same rank or a starter stands between. */
 static void compose(const struct st_unicode *u, struct st_nfc_work *work)
 {
     uint32_t *codes = work->codes, joined;

@@ -6,8 +6,8 @@
  *     st_decode(t, out.ids, out.count, 0, &back);     the bytes that they stand for
  *
  * The ids are those of Tokenizer.from_file() of the Python library tokenizers (docs/data.md names the version and the differences
- * to AutoTokenizer).  A tokenizer does not change after it was opened: any number of threads may use one, each with an encoder or
- * decoder of its own.  What a file asks for and this library cannot do is refused, by name. */
+ * to AutoTokenizer).  A tokenizer does not change after it was opened: any number of threads may use one, each with its encoder
+ * or decoder.  What a file asks for and this library cannot do is refused, by name. */
 #ifndef TEXT_TOKENIZER_TOKENIZER_H
 #define TEXT_TOKENIZER_TOKENIZER_H
 

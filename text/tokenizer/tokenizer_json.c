@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define FILE_BYTES_MAX  (256u << 20) /* the largest known (a vocabulary of 262,144) has 33 MB */
-#define ADDED_BYTES_MAX 1024u        /* of an added token: at each place of a text so many bytes may be compared */
+#define ADDED_BYTES_MAX 1024u        /* of an added token: as many may be compared at each place of a text */
 
 strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *at, const char *key, const char *text,
                                      size_t bytes, uint32_t id)
@@ -49,7 +49,7 @@ strata_status st_tokenizer_read_vocab(struct st_vocab *v, const struct st_place 
     return st;
 }
 
-/* The vocabulary of a file of its own, or in parts. */
+/* Read the vocabulary from the file, in parts where it is large. */
 static strata_status read_vocab(struct st_vocab *v, const struct st_place *vocab, struct st_json_large *large)
 {
     struct st_place part = *vocab;

@@ -278,7 +278,7 @@ static const struct kind decode_kinds[] = {
     {NULL, NULL, NULL},
 };
 
-/* Post-processors: what ByteLevel does there concerns offsets alone. */
+/* Post-processors: what ByteLevel does there concerns only offsets. */
 
 static strata_status post_byte_level(struct st_tokenizer *t, const struct st_place *at)
 {

@@ -81,7 +81,7 @@ static void mark_joining(uint8_t *nfc)
         nfc[T_BASE + i] |= ST_NFC_JOINS;
 }
 
-/* Those with a decomposition: whether it composes again, and whether it begins with a mark. */
+/* Mark characters with a decomposition: whether it composes again, and whether it begins with a mark. */
 static void mark_changing(uint8_t *nfc)
 {
     for (size_t i = 0; i < COUNT(decomposition_rows); i += 1 + (decomposition_rows[i] & 7)) {

@@ -301,7 +301,7 @@ static strata_status find_missing_parts(bool *missing, const st_json *messages, 
     return STRATA_OK;
 }
 
-/* Other parts than texts alone. */
+/* Refuse parts that are no texts. */
 static strata_status refuse_printed(struct st_rendered *r)
 {
     if (!r->printed_parts)

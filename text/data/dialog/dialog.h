@@ -27,8 +27,8 @@
 #define TEXT_DATA_DIALOG_DIALOG_H
 
 #include "core/json/json.h"
-#include "text/tokenizer/tokenizer.h"
 #include "strata/status.h"
+#include "text/tokenizer/tokenizer.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -80,7 +80,7 @@ bool st_dialog_mentions(const struct st_dialog *d, const char *word);
 /** Whether the template asks for the date. */
 bool st_dialog_uses_date(const struct st_dialog *d);
 
-/* Of the assistant's messages that are not excluded, how many */
+/* How many of the assistant's messages, excluded ones left out: */
 struct st_dialog_counts {
     uint64_t answers;     /* are trained */
     uint64_t unended;     /* of them, no token ends: a model does not learn from them to stop */

@@ -87,7 +87,7 @@ static strata_status refuse_kinds(const struct entry *e)
             return wrong(e, st_json_name(n), st_row_column_refusal(st_json_name(n)));
     if ((st = read_name(&split, e, e->node, "split", true)) != STRATA_OK)
         return st;
-    return strcmp(split, "train") == 0 ? STRATA_OK : wrong(e, "split", "a local file has train alone");
+    return strcmp(split, "train") == 0 ? STRATA_OK : wrong(e, "split", "a local file has only train");
 }
 
 static strata_status read_columns(struct st_row_shape *s, const struct entry *e, const st_json *columns)
@@ -243,7 +243,7 @@ static strata_status read_entry_v1(struct st_dataset *out, const struct entry *e
     if (strcmp(source, "local") != 0)
         return wrong(e, "source", "not local: nothing is downloaded; save its rows as JSON, and write source: local");
     if (strcmp(split, "train") != 0)
-        return wrong(e, "split", "a local file has train alone");
+        return wrong(e, "split", "a local file has only train");
     if (strcmp(converter, "pair") == 0)
         return wrong(e, "converter", "pair: pairs of answers are not trained here");
     if (strcmp(converter, "alpaca") != 0 && strcmp(converter, "sharegpt") != 0)

@@ -13,7 +13,7 @@ struct st_dataset {
 };
 
 /** Read data set `name` of the file `path`.  As there, "columns" and "tags", where they stand, name all that exist: what they
- *  leave out has no default.  A set with a prompt alone, without query and response, is one of texts.
+ *  leave out has no default.  A set with only a prompt, without query and response, is one of texts.
  *  E_INPUT: no such set, one that is not a local file, or one of a kind that is not read (ranking, kto_tag, images, videos,
  *  audios, formatting "openai", another split than "train").  E_NOMEM. */
 strata_status st_dataset_open(struct st_dataset *out, const char *path, const char *name);

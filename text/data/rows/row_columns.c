@@ -163,7 +163,7 @@ void st_row_note_column(struct st_row_unread *u, const char *name)
     u->columns[i].last = u->row;
 }
 
-/* Of a turn its role, its content and whether it is to be trained are read. */
+/* Note keys of turns that are not read: all but the role, the content and whether it is trained. */
 static void note_turns(struct st_row_unread *u, const struct st_row_shape *shape, const st_json *turns)
 {
     char name[ST_ROW_UNREAD_NAME];

@@ -31,9 +31,9 @@ strata_status st_row_check_columns(const struct st_row_shape *shape, const st_js
 void st_row_note_columns(struct st_row_unread *u, const struct st_row_shape *shape, const st_json *row);
 /** Whether something else reads a key of messages. */
 typedef bool st_row_reads_fn(const void *reader, const char *key);
-/** The same of messages of the row that was counted last: their keys, as "messages[].key". */
+/** Count the keys of messages in the row that was counted last, as "messages[].key". */
 void st_row_note_messages(struct st_row_unread *u, const st_json *messages, st_row_reads_fn *reads, const void *reader);
-/** The same of one column of the row that was counted last. */
+/** Count one more column of the row that was counted last. */
 void st_row_note_column(struct st_row_unread *u, const char *name);
 
 #endif

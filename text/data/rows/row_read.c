@@ -244,7 +244,7 @@ static const char *role_at(const struct st_row_shape *shape, const char *tag, ui
     return is(tag, shape->assistant) || is(tag, shape->function) ? "assistant" : NULL;
 }
 
-/* The usual one of two names, of which a data set may have one alone. */
+/* The usual one of two names; a data set may have only one of them. */
 static const char *name_of(const char *usual, const char *other)
 {
     return usual != NULL ? usual : other != NULL ? other : "";
@@ -263,7 +263,7 @@ static strata_status find_system(struct reading *r, const char **system, const c
     return STRATA_OK;
 }
 
-/* A wish is true or false, or 0 or 1.  Answers alone can be trained. */
+/* A wish is true or false, or 0 or 1.  Only answers can be trained. */
 static strata_status check_wish(struct reading *r, const st_json *message, const char *name, bool answer)
 {
     const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
@@ -272,7 +272,7 @@ static strata_status check_wish(struct reading *r, const st_json *message, const
     if (loss != NULL && st_json_type(loss) != ST_JSON_NULL && st_json_type(loss) != ST_JSON_BOOL)
         what = "a \"loss\" that is neither true nor false";
     else if (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && st_json_bool(loss) && !answer)
-        what = "a \"loss\" that is true of another's message than the assistant's, and answers alone are trained (or, with "
+        what = "a \"loss\" that is true of another's message than the assistant's, and only answers are trained (or, with "
                "texts.train_on_prompt, all): remove it";
     else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
              (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))

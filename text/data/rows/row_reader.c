@@ -1,8 +1,10 @@
-/* row_reader.c - see row_reader.h.  Finds where a row ends by its brackets and quotes alone; the parser judges it.
+/* row_reader.c - see row_reader.h.  Finds where a row ends only by its brackets and quotes; the parser decides whether it is
+ * valid.
  *
- * Of values behind each other a bad one ends with its line.  Where the brackets of a bad row seem to go on for lines, they do so
- * because it is bad, and the lines are read once more: from then on every row ends with its line.  In a file whose rows have
- * several lines a bad one is passed whole; where it does not end, or in an array, nobody knows where the next row begins. */
+ * In a file of values behind each other a bad one ends with its line.  Where the brackets of a bad row seem to go on for lines,
+ * they do so because it is bad, and the lines are read once more: from then on every row ends with its line.  In a file whose
+ * rows have several lines a bad one is passed whole; where it does not end, or in an array, nobody knows where the next row
+ * begins. */
 #include "text/data/rows/row_reader.h"
 
 #include "core/base/error.h"

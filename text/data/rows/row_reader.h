@@ -22,11 +22,11 @@ void st_rows_close(struct st_rows *r); /* NULL: nothing */
 /** The next row, parsed; freed by the caller (st_json_free).  *out NULL: there is none, and the file was not changed meanwhile.
  *  E_INPUT: not JSON (the sentence has file, line and column), or a row over ST_ROW_BYTES_MAX.  E_IO, E_NOMEM. */
 strata_status st_rows_next(struct st_rows *r, st_json **out);
-/** Whether what the last call refused is one row alone: the next call gives the one behind it. */
+/** Whether the last call refused only one row: the next call gives the one behind it. */
 bool st_rows_goes_on(const struct st_rows *r);
 /** What the last row has that JSON does not have. */
 const struct st_json_odd *st_rows_odd(const struct st_rows *r);
-/** Rows from here to the end, those with it that are bad alone.  E_INPUT, E_IO, E_NOMEM. */
+/** Rows from here to the end; a bad row counts where the rows behind it can be read.  E_INPUT, E_IO, E_NOMEM. */
 strata_status st_rows_count(struct st_rows *r, uint64_t *count);
 
 /** Which file is read, in which state; borrowed. */

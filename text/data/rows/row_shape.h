@@ -43,7 +43,7 @@ strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, c
 #define ST_ROW_COLUMNS_ALL UINT32_MAX
 /** Whether it is one of them. */
 bool st_row_shape_reads(const struct st_row_shape *shape, const char *column);
-/** Those of `lacking` that the row does not have either. */
+/** The columns of `lacking` that this row does not have either. */
 uint32_t st_row_columns_lacking(const struct st_row_shape *shape, const st_json *row, uint32_t lacking);
 /** The first of them that has a name; NULL: none has. */
 const char *st_row_column_lacking(const struct st_row_shape *shape, uint32_t lacking);
@@ -66,9 +66,9 @@ const char *st_row_odd_key(enum st_row_odd odd);
 #define ST_ROW_UNREAD_OWN 2u
 
 struct st_sample {
-    const char *text; /* a text; NULL: a conversation */
-    bool completes;   /* it is a prompt and its completion, which is trained: */
-    size_t prompt_bytes; /* of the text */
+    const char *text;                      /* a text; NULL: a conversation */
+    bool completes;                        /* it is a prompt and its completion, which is trained: */
+    size_t prompt_bytes;                   /* of the text */
     const char *unread[ST_ROW_UNREAD_OWN]; /* columns of the shape that this row has and nothing reads; NULL behind them */
     const st_json *messages;               /* borrowed from the row or from `made` */
     const st_json *variables;              /* NULL: none */

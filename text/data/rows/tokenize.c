@@ -19,7 +19,7 @@
 
 #define STREAM_SAMPLES UINT64_C(0x73616d70) /* of random numbers: rows taken of a data set */
 #define PROGRESS_ROWS  64u
-#define GUESS_ROWS     64u /* a file of which none of so many first rows tells its format is none of rows */
+#define GUESS_ROWS     64u /* the first rows, one of which must tell a file's format */
 
 /* One file of rows or text. */
 struct source {
@@ -424,7 +424,7 @@ static strata_status run(struct st_tokenizing *j, struct source *sources, uint32
     return st == STRATA_OK ? finish(j) : st;
 }
 
-/* Of a data set that is a text. */
+/* A data set that is a text has nothing but its text. */
 static strata_status check_text_set(const struct st_dataset *d, const struct st_tokenize_opts *opts, const char *name)
 {
     if (d->shape.format != ST_ROWS_TEXT)

@@ -53,12 +53,12 @@ struct st_tokenize_opts {
     uint32_t seq_len;                   /* 0: nothing is truncated */
     uint32_t vocab;                     /* rows of the table of the model that reads the tokens; 0: unknown */
     uint64_t max_samples;               /* rows of each file; 0: all */
-    double val_size;                    /* below 1: this part of the rows is held out; else so many */
+    double val_size;                    /* rows held out: below 1 a part of them, else a number */
     uint64_t seed;                      /* which */
     bool train_on_prompt;               /* of conversations every token is trained */
     bool turn_ends;                     /* struct st_dialog_opts */
     bool as_trl;                        /* too long: the end is cut; train_on_prompt is not of completions */
-    bool last_answer_only;              /* of conversations the last answer alone; the excess is taken from the first turns */
+    bool last_answer_only;              /* of conversations only the last answer; the excess is taken from the first turns */
     bool strict;                        /* a row that cannot be read is an error, and not left out */
     bool overwrite;
     struct st_token_origin *origin; /* of a file that is kept; NULL: none */

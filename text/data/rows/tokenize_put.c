@@ -170,7 +170,7 @@ strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char
     return put(j, part, j->text.ids, NULL, cut_text(j, j->text.count), place, false);
 }
 
-/* The last answer alone is trained. */
+/* Only the last answer is trained. */
 static void mask_history(uint8_t *trained, uint64_t count)
 {
     uint64_t at = count;
