@@ -105,11 +105,8 @@ struct st_encoder {
     struct st_bpe_work work;
     struct st_word *words;          /* [ST_WORDS] */
     struct st_regex_run *regex_run; /* NULL: none was needed */
-    /* Instead of ids, each word goes here (train.c); NULL: ids. */
-    strata_status (*word)(void *context, const char *text, size_t bytes);
-    void *word_context;
-    bool begins_later;     /* to the reference the segment's first character stands for one behind its first (normalize.c) */
-    strata_status failure; /* of a pattern; else what fails is memory */
+    bool begins_later;              /* in the reference the first character has the offset of a later one (normalize.c) */
+    strata_status failure;          /* of a pattern; else what fails is memory */
 };
 
 /** The byte of the original where a byte of the buffer comes from, or, with `end`, where the byte before it ends. */

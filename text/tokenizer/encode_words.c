@@ -128,8 +128,6 @@ static strata_status encode_piece(struct st_encoder *e, const struct st_view *v,
     uint32_t whole = ST_TOKEN_NONE;
     strata_status st = STRATA_OK;
 
-    if (e->word != NULL)
-        return e->word(e->word_context, v->text + piece.begin, piece.end - piece.begin);
     if (bpe->pairs.bits == NULL)
         return encode_word(e, v, piece.begin, piece.end - piece.begin, out);
     if (bpe->ignore_merges)
