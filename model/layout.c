@@ -53,7 +53,7 @@ enum st_activation st_model_activation(const struct st_model_config *c)
     return activations[c->activation];
 }
 
-/* Scale 0 is the ops' own, 1 / sqrt(head_dim).  A window that holds the whole sequence is none. */
+/* Scale 0 is the ops' own, 1 / sqrt(head_dim).  A window as long as the sequence counts as no window. */
 struct st_attention st_block_attention(const struct st_model *m, uint32_t block)
 {
     const struct st_model_config *c = &m->config;

@@ -19,7 +19,7 @@ struct st_model_widths {
     uint32_t attention; /* heads * head_dim: queries, and attention's output */
     uint32_t kv;        /* kv_heads * head_dim: keys, or values */
     uint32_t qkv;       /* q, k and v side by side */
-    uint32_t packed;    /* of a row that has them, and behind them q and k as they were before their norm */
+    uint32_t packed;    /* of a row that has them, followed by q and k before their norm */
     uint32_t fc;        /* before the activation: ffn, or gate and up values */
 };
 

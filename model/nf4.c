@@ -164,7 +164,7 @@ static strata_status page_scales(struct st_nf4_source *s, uint32_t page)
 
 /* --- values --- */
 
-/* The codes of the scales as they were, times those that they became. */
+/* Quantise values again, with the file's scales. */
 static void requantise(const struct st_nf4_source *s, uint64_t element, float *values, uint64_t count)
 {
     const float *scales = s->scales + element / ST_NF4_ELEMS;

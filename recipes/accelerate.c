@@ -126,7 +126,7 @@ static bool in_variables(const struct strata_recipe *r)
     return r->trainer->spelling != NULL;
 }
 
-/* With a file, what it would say must not be said beside it, as there. */
+/* A file and arguments must not set the same thing, as in Accelerate. */
 static void resolve_file(struct strata_recipe *r)
 {
     static const char *const beside[] = {"mixed_precision",

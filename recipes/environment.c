@@ -30,7 +30,7 @@
         .group = SIZES_ON                                                                                                        \
     }
 
-/* A group of variables is read if its switch is "true"; the launcher sets some that nobody has asked for to their usual value. */
+/* A group of variables is read if its switch is "true"; the launcher also sets some to their default without being asked. */
 static const struct variable {
     const char *name, *section, *key;
     const char *usual; /* it says nothing; NULL: there is none */
@@ -114,7 +114,7 @@ const char *st_recipe_variable_of(const char *key, const st_json *node)
     return key;
 }
 
-/* A number, true and false as such; NULL: no memory. */
+/* A number or a boolean as JSON, else a string; NULL: no memory. */
 static st_json *node_of(const struct variable *v, const char *value)
 {
     st_json *node = NULL;

@@ -186,7 +186,7 @@ static void take_unknown(struct strata_recipe *r, const char *key, const st_json
         st_recipe_add_problem(r, key, node, reason);
 }
 
-/* The lines of another file are those of the key that names it. */
+/* Problems in another file are reported at the key that names it. */
 static void set_lines(st_json *node, uint32_t line)
 {
     st_json_set_line(node, line);
@@ -194,7 +194,7 @@ static void set_lines(st_json *node, uint32_t line)
         set_lines((st_json *)n, line);
 }
 
-/* An object stays what it is, and a name becomes the object in its file; NULL: a problem, which is told. */
+/* An object is used as it is, a name is replaced by the object in its file; NULL: a problem was reported. */
 static const st_json *object_of(struct strata_recipe *r, const char *key, const st_json *node)
 {
     st_json *root = NULL;

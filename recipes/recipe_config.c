@@ -5,7 +5,7 @@
 #include "core/json/json.h"
 #include <string.h>
 
-#define OTHERS_MAX 2 /* a file that stands where a configuration stands, and the run's */
+#define OTHERS_MAX 2 /* a file that is read as the configuration, and the run's */
 
 /* What a configuration is made from; what was read here is freed with it. */
 struct sources {

@@ -55,9 +55,9 @@ const char *st_recipe_variable_of(const char *key, const st_json *node);
 /** Take a tree, which is freed with the recipe, also on failure. */
 strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root,
                              const struct st_recipe_input *in);
-/** The trainer whose keys the root has; NULL: it is none's. */
+/** The trainer whose keys the root has; NULL: no trainer's. */
 const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
-/** A file of a trainer whose keys are not read is refused by its name: E_CONFIG; OK: it is none that is known. */
+/** E_CONFIG, naming the trainer: the file is one of a trainer whose keys are not read.  OK: no trainer is recognised. */
 strata_status st_recipe_foreign(const st_json *root, const char *path);
 /** Put what a word says, "key=value" or "--key=value", into a file's tree.  E_CONFIG: it is none, or its value is no YAML. */
 strata_status st_recipe_merge(st_json *root, const char *word);
@@ -69,7 +69,7 @@ bool st_recipe_word_says(const char *word, const char *key, bool whole);
 const struct st_field *st_recipe_row(const struct st_recipe_trainer *t, const char *key, uint32_t *index);
 /** What is known of a key of the table. */
 struct st_recipe_state *st_recipe_state_of(struct strata_recipe *r, const char *key);
-/** A problem with a key's value, told with the line, or as the command line's. */
+/** Report a problem with a key's value, with its line, or as one of the command line. */
 void st_recipe_add_problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason);
 /** Whether the command line says a key, as it is spelled in the file, or as its row is, or a member of it that the file lacks. */
 bool st_recipe_is_on_line(const struct strata_recipe *r, const char *key, const st_json *node);

@@ -65,7 +65,7 @@ void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const c
     }
 }
 
-/* A text, or a list of texts; NULL: neither, which is told.  ModelConfig makes a text of a list of one. */
+/* A text, or a list of texts; NULL: neither, which is reported.  ModelConfig makes a text of a list of one. */
 const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_is_text)
 {
     const st_json *node = st_recipe_node(r, key), *first;
@@ -288,7 +288,7 @@ static void resolve_schedule(struct strata_recipe *r)
 
 /* --- ranks --- */
 
-/* One of Trainer's words, of whose strategies the first counts; false: it is none. */
+/* Take one of Trainer's words (the first strategy counts); false: it is not one. */
 static bool take_word(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, const char *word)
 {
     struct st_recipe_fsdp taken = *fsdp;

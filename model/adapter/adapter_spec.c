@@ -23,7 +23,7 @@ struct key {
     const char *name;
     read_fn *read;
     bool told;
-    const char *off; /* what it would be, if it were on */
+    const char *off; /* the ability that it would switch on */
 };
 
 static strata_status fault(const struct st_adapter_spec *spec, const char *key, const char *what)

@@ -97,7 +97,7 @@ static strata_status widen_input(const struct st_block *b, const struct st_linea
     return drops(b->f) ? STRATA_OK : widen(b->f, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt), r->count, l->in, l->in);
 }
 
-/* The same, as one adapter has them. */
+/* The same for one adapter. */
 static strata_status drop_input(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
                                 const struct rows *r, const void *x)
 {

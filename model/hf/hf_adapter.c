@@ -22,7 +22,7 @@ struct st_hf_adapter {
     const struct st_safetensor **entries; /* [count] */
     uint32_t count;
     const struct st_model_config *config;
-    uint32_t beside; /* tensors of the file that adapt what is not the text model's */
+    uint32_t beside; /* tensors of the file that adapt other parts than the text model */
     int fd;          /* -1: none */
     struct st_file_identity identity;
     char path[ST_PATH_MAX];

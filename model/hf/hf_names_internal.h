@@ -13,7 +13,7 @@
 bool st_hf_name_is_head(const struct st_model_config *config, const char *name);
 /** Whether a model of more than text has this tensor, or that of an adapter, beside its text model. */
 bool st_hf_name_is_beside(const struct st_model_config *config, const char *name);
-/** The name in the model of what a file calls so, if the model has it; "": it is too long for any. */
+/** The model's name for a tensor of a file, if the model has it; "": it is too long for any. */
 void st_hf_name_in_model(char out[ST_HF_NAME_BYTES], const struct st_model_config *config, const char *name);
 /** The name in a file of a model's tensor.
  *  @param older  as transformers before 4.52 has it in memory, and all of them in files */

@@ -60,8 +60,7 @@ static strata_status check_shards(const char *dir)
     return st;
 }
 
-/* Finds what stands in the way of directories that are yet to be made: the deepest one that exists cannot be written, or is none.
- */
+/* Finds what prevents directories from being made: the deepest existing one cannot be written, or is a file. */
 static strata_status check_parents(const char *dir)
 {
     char path[ST_PATH_MAX], deepest[ST_PATH_MAX] = ".";

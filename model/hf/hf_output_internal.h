@@ -36,7 +36,7 @@ strata_status st_hf_output_read_index(struct st_hf_index *out, const char *dir);
  *  E_IO: one could not be removed. */
 strata_status st_hf_output_remove_old(const char *dir, const struct st_hf_index *index,
                                       bool (*is_new)(void *ctx, const char *name), void *ctx);
-/** Whether this is the file's name, and it has it. */
+/** Whether the file has this name and is in place. */
 bool st_hf_output_has_name(const struct st_new_file *file, const char *name);
 
 #endif

@@ -384,7 +384,7 @@ static strata_status open_generation(struct st_hf_source *s)
     return open_side(&s->generation, path, ST_HF_GENERATION_NAME);
 }
 
-/* In the file that says where what is generated ends. */
+/* Look in the file that names the end tokens of generated text. */
 static strata_status add_end(struct st_hf_source *s)
 {
     uint64_t bytes;

@@ -96,7 +96,7 @@ TEST(test_what_is_refused)
          "\"rank_pattern\": \"down_proj\" fits no module of the model that has an adapter"},
         {"{\"alpha_pattern\":{\"down_proj\":4}}", "\"alpha_pattern\": \"down_proj\" fits no module of the model that has an"},
         {"{\"target_modules\":\".*(q_proj|layernorm)\"}",
-         "fits model.layers.0.input_layernorm, which is a norm: linear layers of"},
+         "fits model.layers.0.input_layernorm, which is a norm: only linear layers of"},
         {"{\"target_modules\":[\"embed_tokens\"]}", "fits model.embed_tokens, which is an embedding"},
         {"{\"target_modules\":[\"q_proj\",\"lm_head\"]}", "fits lm_head, which is the head"},
         {"{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[1,2]}", "\"layers_to_transform\" names block 2, in which"},

@@ -28,7 +28,7 @@ void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t co
         snprintf(out, room, "%.900s", first);
 }
 
-/* Bytes of a byte order mark at the beginning, which are not given on; until three bytes are there nobody knows. */
+/* Bytes of a byte order mark at the beginning, which are skipped; that takes three bytes to know. */
 static size_t mark_bytes(const char *text, size_t bytes)
 {
     return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;

@@ -9,7 +9,7 @@
 
 #define ST_TEXTS_PART_BYTES 16384u
 
-/* Texts, and who gets their bytes: `part` any number of times for each text, then `end`. */
+/* Receives texts: `part` is called any number of times for each text, then `end`. */
 struct st_texts {
     const char *const *paths; /* [count] "-": standard input; texts may be pipes */
     uint32_t count;

@@ -269,7 +269,7 @@ strata_status st_token_writer_finish(struct st_token_writer *const w[2], const u
     }
     if (st == STRATA_OK && w[0]->opts.origin != NULL)
         st = w[0]->opts.origin->confirm(w[0]->opts.origin->context);
-    if (st == STRATA_OK) /* what is to be kept replaces nothing that is any good; other ids beside an old file have a checksum */
+    if (st == STRATA_OK) /* without --overwrite no good file is replaced; old meta beside new ids fails its checksum */
         st = st_new_file_commit_all(files, file_count, !w[0]->opts.overwrite);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         if (w[i]->opts.bare && w[i]->opts.overwrite)

@@ -62,7 +62,7 @@ double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
                                   int32_t *targets, int32_t *positions);
 
-/* What tells one token file from another: not its name. */
+/* What identifies a token file; its name does not count. */
 struct st_token_identity {
     const char *path; /* borrowed from the set */
     uint64_t bytes;   /* of the file */

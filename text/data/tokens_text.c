@@ -35,7 +35,7 @@ struct job {
     char bytes[BLOCK_BYTES];
 };
 
-/* Opens an output, which must not be one of the texts; one that is kept is named after what is in them. */
+/* Opens an output, which must not be one of the texts; a kept one is named by a digest of them. */
 static strata_status output_open(struct job *j, struct output *o, const char *path, const struct st_texts *texts, bool overwrite)
 {
     const struct st_token_writer_opts opts = {.vocab = j->tokenizer != NULL ? st_tokenizer_vocab(j->tokenizer) : BYTE_VOCAB,

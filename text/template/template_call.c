@@ -208,7 +208,7 @@ static struct st_value split_space(struct st_render *r, const struct st_string *
         if (at == s->bytes)
             break;
         from = at;
-        if (most-- == 0) { /* the rest keeps the space at its end */
+        if (most-- == 0) { /* the rest keeps its trailing space */
             st_list_push(r, out.as.list, st_val_part(r, s, from, s->bytes));
             break;
         }

@@ -156,7 +156,7 @@ struct st_list {
 struct st_dict {
     struct st_value *keys, *values; /* in order of insertion */
     size_t count, capacity;
-    uint32_t message; /* of the input: its number, from 1; 0: this is none */
+    uint32_t message; /* number of the input message that this is, from 1; 0: none */
 };
 
 struct st_method {

@@ -356,7 +356,7 @@ static struct st_node *parse_level(struct st_parse *p, uint32_t level)
     return n;
 }
 
-/* The comparison that stands here, if one does. */
+/* Take a comparison sign, if one is next. */
 static bool take_comparison(struct st_parse *p, enum st_sign *sign)
 {
     static const struct {

@@ -152,7 +152,7 @@ static void assign(struct st_render *r, const struct st_node *target, const stru
     }
 }
 
-/* An item that a condition lets pass comes out of its names again: of several as a tuple. */
+/* Ask a loop's condition for an item.  One that passes is read back from the loop's names, several as a tuple. */
 static void ask_for(struct st_render *r, struct st_loop *loop, const struct st_value *given)
 {
     struct st_scope *scope = r->scope;

@@ -396,7 +396,7 @@ static void build_json_string(struct st_render *r, struct st_builder *b, const s
     st_build_text(r, b, "\"");
 }
 
-/* A number that is none, or infinite, has another name than str() gives it. */
+/* JSON writes NaN and Infinity where str() writes nan and inf. */
 static struct st_value json_number(struct st_render *r, const struct st_value *v)
 {
     if (v->kind != VAL_FLOAT || isfinite(v->as.real))

@@ -79,7 +79,7 @@ static bool prepare_raw(struct st_bpe *bpe)
             continue;
         good = st_tokenizer_grow(&buffer, &capacity, bytes + 1, 1);
         if (good && (bytes = byte_level_raw(buffer, text, bytes)) != SIZE_MAX)
-            good = st_vocab_add(&bpe->raw, id, buffer, bytes) == ST_VOCAB_ADDED; /* one to one: no text comes twice */
+            good = st_vocab_add(&bpe->raw, id, buffer, bytes) == ST_VOCAB_ADDED; /* one to one: no text occurs twice */
     }
     free(buffer);
     for (unsigned byte = 0; byte < 256; byte++)

@@ -15,7 +15,7 @@
 struct step_state {
     char *held; /* ByteFallback: bytes of a run; ByteLevel: of a character */
     size_t held_bytes, held_capacity;
-    char *part; /* of a step that looks at whole tokens: those parts of one that have come */
+    char *part; /* for a step that needs whole tokens: the parts that have arrived */
     size_t part_bytes, part_capacity;
     uint64_t tokens;      /* Metaspace: ended so far */
     uint32_t cut, trails; /* Strip: characters cut at this token's start; those that may be its last ones */
@@ -68,7 +68,7 @@ static bool hold(struct step_state *s, const char *text, size_t bytes)
 
 static bool run(struct st_decoder *d, uint32_t index, const char *text, size_t bytes, bool end);
 
-/* Whole characters go on, what is none as U+FFFD; the beginning of one waits. */
+/* Pass whole characters on, invalid bytes as U+FFFD; an incomplete character waits. */
 static bool pass_characters(struct st_decoder *d, uint32_t index, bool final)
 {
     struct step_state *s = &d->steps[index];

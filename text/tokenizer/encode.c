@@ -128,7 +128,7 @@ size_t st_utf8_subpart(const char *text, size_t bytes, bool *open)
     return 1;
 }
 
-/* Holds what is UTF-8 and replaces what is not, but for a character at the end that is incomplete.  *used: bytes taken */
+/* Appends UTF-8 to `held` and replaces other bytes; an incomplete character at the end is left.  *used: bytes taken */
 static bool hold_checked(struct st_encoder *e, const char *text, size_t bytes, bool final, size_t *used)
 {
     size_t begin = 0, at = 0;

@@ -99,7 +99,8 @@ struct st_encoder {
     bool continues; /* held[0] continues the segment before it */
     bool started;   /* the prefix has been given out */
     /* scratch of a step */
-    struct st_rewrite rewrites[3]; /* normalizers write two by turns, the parts of the pre-tokenizer that one and the third */
+    struct st_rewrite
+        rewrites[3]; /* normalizers alternate between two; the pre-tokenizer uses the one that is free and a third */
     struct st_pieces pieces[2];
     struct st_nfc_work nfc;
     struct st_bpe_work work;

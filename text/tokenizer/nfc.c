@@ -120,7 +120,7 @@ static bool put_stretch(struct st_nfc_work *work, const struct st_view *v, size_
             return false;
     if (to->bytes - first != end - begin || memcmp(to->text + first, v->text + begin, end - begin) != 0)
         return true;
-    to->bytes = first; /* nothing changed: each byte comes from its own */
+    to->bytes = first; /* nothing changed: each byte comes from itself */
     return st_rewrite_keep(to, v, begin, end);
 }
 

@@ -51,7 +51,7 @@ static void put_stretch(struct cutter *c, size_t begin, size_t end, bool match)
         joins = match && !c->was_match;
         break;
     case ST_WITH_NEXT:
-        joins = !match && c->was_match; /* a match opens a piece that takes what is no match */
+        joins = !match && c->was_match; /* a match opens a piece that includes the text after it */
         break;
     }
     if (!(joins && c->any)) {

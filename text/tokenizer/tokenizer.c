@@ -104,7 +104,7 @@ static strata_status check_template(const struct st_tokenizer *t)
     return STRATA_OK;
 }
 
-/* The reference writes the bytes of the character that stands for the byte. */
+/* As in the reference: the bytes of the character that represents the byte. */
 static strata_status check_fallback(const struct st_tokenizer *t)
 {
     for (unsigned byte = 0; t->bpe.byte_level && t->bpe.byte_fallback && byte < 256; byte++)
@@ -131,7 +131,7 @@ static strata_status prepare(struct st_tokenizer *t)
     return STRATA_OK;
 }
 
-/* The files that a tokenizer may be, best first, and who reads them. */
+/* Kinds of tokenizer files, best first, with their readers. */
 static const struct kind {
     const char *name;
     strata_status (*read)(struct st_tokenizer *t, const char *path);

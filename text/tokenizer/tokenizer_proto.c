@@ -34,7 +34,7 @@ struct model {
     int64_t roles[ST_TOKEN_ROLES]; /* ids; negative: none */
 };
 
-/* A message, or what is left of it. */
+/* A message of protocol buffers, from the next field on. */
 struct bytes {
     const unsigned char *at, *end;
 };

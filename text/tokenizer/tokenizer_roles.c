@@ -54,7 +54,7 @@ static void set_role(struct st_tokenizer *t, unsigned role, uint32_t id)
         t->suffix[i] = t->suffix[i] == before ? id : t->suffix[i];
 }
 
-/* A token that fills, or stands for what is unknown, may be one that transformers would add: nothing here needs it.
+/* A padding or unknown token may be one that transformers would add: nothing here needs it.
  * @param named  in and out: roles that a file has named before */
 static strata_status read_roles(struct st_tokenizer *t, const struct st_place *at, bool named[ST_TOKEN_ROLES])
 {

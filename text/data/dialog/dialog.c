@@ -112,7 +112,7 @@ static strata_status open_templates(struct st_dialog *d, const char *wanted)
 
 #define KWARGS "texts.chat_template_kwargs"
 
-/* What else the template is told, by the name that other tools give it. */
+/* Variables for the template, under the names that other tools use. */
 static strata_status take_kwargs(struct st_dialog *d, const char *text)
 {
     static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
@@ -280,7 +280,7 @@ static bool have_parts(const st_json *messages)
     return false;
 }
 
-/* Whether there is a message with content in parts of which nothing stands in the text. */
+/* Whether the text lacks a message whose content is in parts. */
 static strata_status find_missing_parts(bool *missing, const st_json *messages, const struct st_rendered *r)
 {
     uint32_t count = 0, number = 0;

@@ -87,7 +87,7 @@ struct st_dialog_counts {
     uint64_t thoughtless; /* have reasoning that the template leaves out: they are trained without */
     uint64_t unwritten;   /* the template writes nothing of: not trained */
     uint64_t calls;       /* call tools, and the template writes nothing of that */
-    uint64_t guessed;     /* begin behind the last special token before them, since nothing better tells where */
+    uint64_t guessed;     /* begin after the last special token before them: the best guess there is */
     uint64_t unseen;      /* not answers, but messages of others whose content the template does not write */
 };
 

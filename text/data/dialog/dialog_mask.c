@@ -172,7 +172,7 @@ static void mask_turns(struct st_dialog_ids *out, const struct st_turns *turns, 
             out->trained[i] = 1;
 }
 
-/* A token of no byte is of what stands on both of its sides. */
+/* A token without bytes belongs to a part if the tokens on both sides do. */
 static bool is_inside(const struct st_encoding *e, const struct st_rendered *r, size_t i)
 {
     const uint64_t at = e->begins[i];

@@ -12,7 +12,7 @@
 
 #define INFO_BYTES_MAX (16u << 20)
 
-/* A data set's entry and where it stands, for people. */
+/* A data set's entry, and its place for messages. */
 struct entry {
     const char *path, *name;
     const st_json *node;

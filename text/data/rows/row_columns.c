@@ -15,7 +15,7 @@ static const char *const refusals[MEANINGS] = {
     [MEDIA] = "only text is trained: remove the column, or the rows that have it",
 };
 
-/* Names as TRL, LLaMA-Factory and ms-swift read them; and those that only number rows or say where they come from. */
+/* Names as TRL, LLaMA-Factory and ms-swift read them; and names of columns that only number rows or name their source. */
 static const struct {
     const char *name;
     enum meaning meaning;

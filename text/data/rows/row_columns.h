@@ -14,7 +14,7 @@ struct st_row_unread {
         uint64_t rows, last; /* last: row that was counted for it */
     } columns[ST_ROW_UNREAD_MAX];
     uint32_t count;
-    uint64_t others; /* times that there was another one, beyond those */
+    uint64_t others; /* further columns that did not fit */
     uint64_t row;    /* the current one, from 1 */
 };
 

@@ -22,7 +22,7 @@ struct reading {
     struct st_json_writer w;               /* the conversation that is made */
     uint32_t turns, functions;             /* functions: of the turns, calls */
     uint32_t excluded;                     /* struct st_sample */
-    const char *system;                    /* messages: what stands before them; NULL: nothing */
+    const char *system;                    /* messages: the system prompt before them; NULL: none */
     const char *unread[ST_ROW_UNREAD_OWN]; /* struct st_sample */
 };
 
@@ -72,7 +72,7 @@ static strata_status text_of(const char **out, const struct reading *r, const ch
 static const char *const wishes[] = {"loss", "weight"};
 enum { WISHES = 2 };
 
-/* @param turn  whose wishes are kept; NULL: there is none */
+/* @param turn  takes the message's wishes; NULL: they are dropped */
 static void put_turn(struct reading *r, const char *role, const char *content, const st_json *turn)
 {
     st_json_object_open(&r->w, NULL);

@@ -190,7 +190,7 @@ static strata_status parse(struct st_rows *r, st_json **out)
     return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
 }
 
-/* What stands before the rows of an object around them is JSON, or the file ends here. */
+/* Check that the text before the rows of an object around them is JSON. */
 static strata_status begin_wrapped(struct st_rows *r, size_t name)
 {
     st_json *tree = NULL;
@@ -330,7 +330,7 @@ static strata_status end_array(struct st_rows *r)
     return end(r);
 }
 
-/* What stands before a row of an array; *more false: the array has ended, and the file with it. */
+/* Skip to the next row of an array; *more false: the array and the file have ended. */
 static strata_status before_element(struct st_rows *r, bool *more)
 {
     int c = skip_space(r);
@@ -350,7 +350,7 @@ static strata_status before_element(struct st_rows *r, bool *more)
     return comma || r->rows == 0 ? STRATA_OK : wrong(r, "a comma is missing between rows");
 }
 
-/* What stands before a row; *more false: there is none. */
+/* Skip to the next row; *more false: there is none. */
 static strata_status before_row(struct st_rows *r, bool *more)
 {
     const strata_status st = r->begun ? STRATA_OK : begin(r);

@@ -24,7 +24,7 @@ bool st_row_format_find(enum st_row_format *out, const char *name);
 /* Names of columns and tags; NULL: there is none, and rows are read as if it was empty.  Borrowed. */
 struct st_row_shape {
     enum st_row_format format;
-    bool named;                                   /* by somebody who knows the columns: some row has each of them */
+    bool named;                                   /* a user named the columns: each must be in some row */
     bool joined;                                  /* alpaca: query follows prompt as it is, without a line's end */
     const char *text;                             /* text */
     const char *messages, *system, *tools;        /* messages, sharegpt; the last two of alpaca, too */
@@ -84,7 +84,7 @@ strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const str
                           const char *place);
 void st_sample_free(struct st_sample *s);
 
-/** E_INPUT, after `place`, if a column that the shape names holds what `odd` tells of. */
+/** E_INPUT, after `place`, if a column of the shape holds what `odd` names. */
 strata_status st_row_check_odd(const struct st_row_shape *shape, const st_json *row, const struct st_json_odd *odd,
                                const char *place);
 

@@ -93,7 +93,7 @@ struct pass {
     const struct source *s;
     struct st_rows *rows;
     struct st_row_shape guessed;
-    const struct st_row_shape *shape; /* NULL, or ST_ROWS_AUTO: no row has told it yet */
+    const struct st_row_shape *shape; /* NULL, or ST_ROWS_AUTO: no row has shown it yet */
     uint32_t lacking;                 /* columns that no row had */
     uint64_t seen, taken, bad;        /* bad: of those taken, not readable */
     char first[512];                  /* why the first of these is not */
@@ -223,7 +223,7 @@ static strata_status next_row(struct pass *p, uint64_t index, bool *ended)
     return sampled ? st : STRATA_OK;
 }
 
-/* One file of many may have been cut to nothing, which nobody else would see. */
+/* A notice for a file of which nothing is left: among many it would go unseen. */
 static void note_rowless(struct st_tokenize_report *r, const char *path)
 {
     if (r->rowless++ == 0)
@@ -399,7 +399,7 @@ static strata_status check_source(const struct st_tokenizing *j, const struct so
 {
     strata_status st = st_texts_check_kind(s->path);
 
-    if (st != STRATA_OK || j->opts->origin != NULL) /* it is named after what is in the inputs */
+    if (st != STRATA_OK || j->opts->origin != NULL) /* its name is a digest of the inputs */
         return st;
     st = st_token_writer_check_apart(j->opts->out, s->path);
     if (st == STRATA_OK && j->report->heldout[0] != '\0')

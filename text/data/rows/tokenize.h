@@ -18,7 +18,7 @@ struct st_tokenize_report {
     char unseen[512];   /* where the first message is of which the template writes nothing; "" */
     uint64_t toolless;  /* conversations with tools that the template does not write */
     uint64_t functions; /* calls that are written as the text of an answer */
-    uint64_t overruled; /* answers that their rows exclude, and that are trained with all the rest (train_on_prompt) */
+    uint64_t overruled; /* answers that rows exclude and train_on_prompt trains all the same */
     uint64_t merged;    /* texts whose prompt ends within a token that is trained */
     struct st_row_unread unread;
     uint64_t dropped[ST_ROW_ODDS];

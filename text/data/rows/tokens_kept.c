@@ -5,11 +5,11 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "strata/strata.h"
 #include "text/data/rows/dataset_info.h"
 #include "text/data/token_meta.h"
 #include "text/data/token_writer.h"
 #include "text/data/tokens.h"
-#include "strata/strata.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static strata_status put_file(const struct taking *t, const char *path)
     return st;
 }
 
-/* A file beside the tokenizer's: that there is none counts, too. */
+/* A file beside the tokenizer's; its absence is part of the key, too. */
 static strata_status put_beside(const struct taking *t, const char *name)
 {
     char path[ST_PATH_MAX];
@@ -182,7 +182,7 @@ static strata_status take(struct st_kept *k, char key[33], char state[33])
     return st;
 }
 
-/* Everything has been read: were those the bytes of the key? */
+/* After everything has been read: were the inputs those of the key? */
 static strata_status confirm(void *context)
 {
     struct st_kept *k = context;
