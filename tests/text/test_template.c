@@ -326,7 +326,7 @@ TEST(refusals_name_the_line)
     assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
     assert_render_fails("{{ {}.keys() == {}.keys() }}", STRATA_E_NOSYS, "comparing two views");
     assert_render_fails("{{ messages | tojson(separators=(',', 1)) }}", STRATA_E_INPUT, "tojson: separators are two texts");
-    assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(*1) }}", STRATA_E_INPUT, "an integer behind a * gives no arguments");
+    assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(*1) }}", STRATA_E_INPUT, "an integer after * gives no arguments");
     assert_render_fails("{{ dict(*([1] * 99)) }}", STRATA_E_NOSYS, "more than ");
     assert_render_fails("{{ strftime_now('%c') }}", STRATA_E_NOSYS, "strftime_now()");
     assert_render_fails("{{ raise_exception('no ' ~ 2) }}", STRATA_E_INPUT, "the template refuses the conversation: no 2");
@@ -338,7 +338,7 @@ static const char *const refusals[][2] = {
     {"{{ 'a'.replace(1, 'b') }}", "replace of an integer by a string"},
     {"{{ 'a'.replace('b', 1) }}", "replace of a string by an integer"},
     {"{{ 'a'.startswith(1) }}", "startswith() needs a string as its argument 1, not an integer"},
-    {"{{ 'a'.split(1) }}", "split() by something else than a text"},
+    {"{{ 'a'.split(1) }}", "split() needs a text to split by"},
     {"{{ 'a'.join(3) }}", "an integer has no items"},
     {"{{ strftime_now('%Q') }}", "strftime_now() knows only %a %A %b %B %d %j %m %y %Y %H %M %S and %%"},
     {"{{ 7() }}", "an integer cannot be called"},
@@ -370,11 +370,11 @@ static const char *const refusals[][2] = {
     {"{{ 999999999999999999 * 100 }}", "an integer past 64 bits"},
     {"{{ 'abc'.find('c') }}", "the method .find() of a string is not supported like this"},
     {"{{ '1e20' | int }}", "int of a number past 64 bits"},
-    {"{{ 'a' | indent(1.5) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
-    {"{{ 'a' | indent(-1) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
+    {"{{ 'a' | indent(1.5) }}", "indent takes a text, or 0 to 1000 spaces"},
+    {"{{ 'a' | indent(-1) }}", "indent takes a text, or 0 to 1000 spaces"},
     {"{{ 5 | indent }}", "indent of an integer"},
     {"{{ 1 | tojson(separators=[',']) }}", "tojson: separators are two texts"},
-    {"{{ 1 | tojson(indent=200) }}", "tojson indented by something else than 0 to 100 spaces is not supported"},
+    {"{{ 1 | tojson(indent=200) }}", "tojson(indent=...) must be 0 to 100"},
     {"{{ 1e300 | int }}", "int of a number past 64 bits"},
     {"{{ range(1, 2, 0) }}", "range() with a step of 0"},
     {"{{ range() }}", "range() takes one to three integers"},
@@ -399,7 +399,7 @@ static const char *const refusals[][2] = {
     {"{% include 'x' %}", "the tag 'include' is not supported here"},
     {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "the macro m takes at most 1 arguments"},
     {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", "the macro m has no parameter 'b'"},
-    {"{% call 1 %}{% endcall %}", "{% call %} is followed by something else than the call of a macro"},
+    {"{% call 1 %}{% endcall %}", "{% call %} must call a macro"},
     {"{% call dict() %}{% endcall %}", "{% call %} of a function, which is no macro, is not supported"},
     {"{% macro f() %}{{ caller() }}{% endmacro %}{{ f() }}", "'caller' is undefined: it cannot be called"},
     {"{{ 'a' if }}", "a value is expected before '}}'"},
@@ -506,7 +506,7 @@ TEST(messages_must_be_a_list)
         st_json *m = talk(talks[i]);
         const struct st_template_input input = input_of(m);
 
-        assert_refused(st_template_render(&out, t, &input), STRATA_E_INPUT, "no list of messages");
+        assert_refused(st_template_render(&out, t, &input), STRATA_E_INPUT, "messages must be a list");
         st_json_free(m);
     }
     st_template_close(t);

@@ -486,7 +486,7 @@ TEST(refusals_say_what_is_wrong)
         {"{{ ', '.join(['a', 1]) }}", "join() of an integer: only of texts"},
         {"{{ ''.join([nowhere]) }}", "join() of an undefined value: only of texts"},
         {"{{ nowhere | dictsort }}", "'nowhere' is undefined: it has no items to sort"},
-        {"{{ {'a': 1} | dictsort(by='x') }}", "dictsort by something else than 'key' or 'value'"},
+        {"{{ {'a': 1} | dictsort(by='x') }}", "dictsort(by=...) must be 'key' or 'value'"},
         {"{{ messages | unique | list }}", "unique of a dict: only what may be the key of a dict"},
         {"{{ [([1], 2)] | unique | list }}", "unique of a tuple: only what may be the key of a dict"},
         {"{{ [1] in {} }}", "a list cannot be the key of a dict"},

@@ -2,10 +2,10 @@
  * ends. */
 #include "core/base/fault.h"
 #include "core/system/file.h"
-#include "text/tokenizer/tokenizer.h"
-#include "tests/text/text_fixture.h"
 #include "tests/common/scratch.h"
 #include "tests/common/whole_file.h"
+#include "tests/text/text_fixture.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <unistd.h>
 
@@ -78,7 +78,7 @@ TEST(test_what_is_not_understood_is_refused_by_name)
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a(?#b)\"},\"behavior\":\"Isolated\"}}",
          "pre_tokenizer.pattern.Regex: not supported: a group other than"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Greek}\"},\"behavior\":\"Isolated\"}}",
-         "a property that is no general category"},
+         "a property must be a general category"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a)\"},\"behavior\":\"Isolated\"}}",
          "unmatched closing parenthesis"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}}",

@@ -2,10 +2,10 @@
  * and SentencePiece models made here, field by field. */
 #include "core/base/rng.h"
 #include "core/system/file.h"
-#include "text/tokenizer/tokenizer.h"
-#include "tests/text/text_fixture.h"
 #include "tests/common/scratch.h"
 #include "tests/common/whole_file.h"
+#include "tests/text/text_fixture.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -316,7 +316,7 @@ TEST_SETUP(test_pieces_that_are_none, NULL, drop_files)
         {"a\0b", 3, 0, NORMAL, "piece 3 must have 1 to 512 bytes"},
         {large, 513, 0, CONTROL, "piece 3 must have 1 to 512 bytes"},
         {"a\xff", 2, 0, CONTROL, "piece 3 is not UTF-8"},
-        {"ab", 2, 0, NORMAL, "piece 3 has a character that is no piece"},
+        {"ab", 2, 0, NORMAL, "piece 3 has a character that has no piece"},
         {"a", 1, 0, USER_DEFINED, "piece 3 is of type 4"},
         {"a", 1, 0, UNUSED, "piece 3 is of type 5"},
         {"a", 1, 0, 0, "piece 3 is of type 0"},

@@ -1,10 +1,10 @@
 /* tests/text/test_tokenizer_pattern.c - hand-written scanners against the same pattern as a regular expression, on the texts of
  * the golden files, on every pair of kinds of characters, and cut at every place. */
 #include "core/base/text.h"
-#include "text/tokenizer/tokenizer.h"
-#include "tests/text/text_fixture.h"
 #include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
+#include "tests/text/text_fixture.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 
@@ -156,9 +156,9 @@ TEST(test_patterns_of_another_meaning_are_refused)
     } rows[] = {
         {"\\\\p", "\\p without {...}"},
         {"\\\\pL", "\\p without {...}"},
-        {"\\\\p{Han}", "no general category"},
-        {"\\\\p{Xx}", "no general category"},
-        {"\\\\p{Cs}", "no general category"},
+        {"\\\\p{Han}", "must be a general category"},
+        {"\\\\p{Xx}", "must be a general category"},
+        {"\\\\p{Cs}", "must be a general category"},
         {"\\\\p{^Lu}", NULL},
         {"a\\\\", "a backslash at the end"},
         {"\\\\q", "an escape other than"},

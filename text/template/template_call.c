@@ -151,7 +151,7 @@ static struct st_value call_strftime(struct st_render *r, const struct st_argume
         day = (struct tm){.tm_year = r->input->year - 1900, .tm_mon = r->input->month - 1, .tm_mday = r->input->day};
     at = timegm(&day);
     if (format == NULL || gmtime_r(&at, &day) == NULL)
-        return st_render_fail(r, STRATA_E_INPUT, "a date that is none");
+        return st_render_fail(r, STRATA_E_INPUT, "the date is not valid");
     for (size_t i = 0; i < format->bytes && r->status == STRATA_OK; i++) {
         if (format->text[i] != '%')
             st_build(r, &b, format->text + i, 1, NULL);
@@ -229,7 +229,7 @@ static struct st_value string_split(struct st_render *r, const struct st_string 
     if (sep == NULL || sep->kind == VAL_NONE)
         return split_space(r, s, left);
     if (sep->kind != VAL_STRING || sep->as.string->bytes == 0)
-        return st_render_fail(r, STRATA_E_INPUT, "split() by something else than a text");
+        return st_render_fail(r, STRATA_E_INPUT, "split() needs a text to split by");
     while (left-- != 0 && (found = st_string_find(r, s, at, sep->as.string->text, sep->as.string->bytes)) != SIZE_MAX) {
         st_list_push(r, out.as.list, st_val_part(r, s, at, found));
         at = found + sep->as.string->bytes;

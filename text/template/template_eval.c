@@ -432,7 +432,7 @@ void st_eval_arguments(struct st_render *r, struct st_arguments *args, const str
         else if (v.kind == VAL_LIST || v.kind == VAL_TUPLE)
             add_arguments(r, args, v.as.list->items, v.as.list->count);
         else
-            st_render_fail(r, STRATA_E_INPUT, "%s behind a * gives no arguments: a list does", st_val_type(&v));
+            st_render_fail(r, STRATA_E_INPUT, "%s after * gives no arguments: only a list does", st_val_type(&v));
     }
 }
 

@@ -232,7 +232,7 @@ static struct st_value filter_dictsort(struct st_render *r, const struct st_valu
     if (v->kind == VAL_UNDEFINED)
         return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: it has no items to sort", v->as.name);
     if (by != NULL && !by_value && !st_val_is_string(by, "key"))
-        return st_render_fail(r, STRATA_E_INPUT, "dictsort by something else than 'key' or 'value'");
+        return st_render_fail(r, STRATA_E_INPUT, "dictsort(by=...) must be 'key' or 'value'");
     for (size_t i = 0; r->status == STRATA_OK && i < items.as.list->count; i++) {
         const struct st_value *item = &items.as.list->items[i];
         const struct st_value key = order_key(r, item, &place, st_argument_flag(args, 0, "case_sensitive"));

@@ -110,7 +110,7 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
     if (s == NULL)
         return st_render_fail(r, STRATA_E_INPUT, "indent of %s", st_val_type(v));
     if (width != NULL && margin != width && (!st_value_integer(width, &times) || times < 0 || times > 1000))
-        return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than a text or 0 to 1000 spaces is not supported");
+        return st_render_fail(r, STRATA_E_NOSYS, "indent takes a text, or 0 to 1000 spaces");
     bytes = s->bytes - (s->bytes > 0 && s->text[s->bytes - 1] == '\r');
     for (size_t at = 0; at <= bytes && st_render_spend(r, 1); at += ends) {
         const bool last = at == bytes;
@@ -140,7 +140,7 @@ struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, 
         return st_render_fail(r, STRATA_E_NOSYS, "tojson with sort_keys is not supported");
     if (indent != NULL && indent->kind != VAL_NONE &&
         (!st_value_integer(indent, &style.indent) || style.indent < 0 || style.indent > 100))
-        return st_render_fail(r, STRATA_E_NOSYS, "tojson indented by something else than 0 to 100 spaces is not supported");
+        return st_render_fail(r, STRATA_E_NOSYS, "tojson(indent=...) must be 0 to 100");
     if (separators != NULL && separators->kind != VAL_NONE) {
         if ((separators->kind != VAL_LIST && separators->kind != VAL_TUPLE) || separators->as.list->count != 2 ||
             separators->as.list->items[0].kind != VAL_STRING || separators->as.list->items[1].kind != VAL_STRING)

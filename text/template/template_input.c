@@ -124,7 +124,7 @@ static struct st_value messages_value(struct st_render *r)
     uint32_t count = 0;
 
     if (input->messages == NULL || st_json_type(input->messages) != ST_JSON_ARRAY)
-        return st_render_fail(r, STRATA_E_INPUT, "a conversation that is no list of messages");
+        return st_render_fail(r, STRATA_E_INPUT, "messages must be a list");
     for (const st_json *m = st_json_first(input->messages); m != NULL && r->status == STRATA_OK; m = st_json_next(m)) {
         if (input->message_count != 0 && count == input->message_count)
             break;

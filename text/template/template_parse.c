@@ -294,7 +294,7 @@ static struct st_node *parse_call(struct st_parse *p, uint32_t line)
 
     n->a = st_parse_expression(p, false, true);
     if (p->status == STRATA_OK && n->a->kind != NODE_CALL)
-        st_parse_fail(p, line, "{%% call %%} is followed by something else than the call of a macro");
+        st_parse_fail(p, line, "{%% call %%} must call a macro");
     st_parse_expect(p, TOK_CLOSE, NULL);
     n->body = st_parse_node(p, NODE_MACRO, line);
     n->body->text = "caller";

@@ -167,13 +167,13 @@ static bool put_property(struct rewriter *w, bool negated)
     }
     length = (size_t)(end - w->at);
     if (length < 1 || length > 2)
-        return refuse(w, "a property that is no general category");
+        return refuse(w, "a property must be a general category");
     memcpy(name, w->at, length);
     w->at = end + 1;
     for (uint32_t i = 0; st_unicode_category_name(i) != NULL; i++)
         if (is_meant(i, name) && strcmp(name, "Cs") != 0)
             return put_categories(w, name, negated);
-    return refuse(w, "a property that is no general category");
+    return refuse(w, "a property must be a general category");
 }
 
 /* \w or \W outside a class.  There the reference takes six more of Latin-1 for word characters: 2, 3 and 1 raised, and the

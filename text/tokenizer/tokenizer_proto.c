@@ -269,7 +269,7 @@ static strata_status split_pieces(struct st_tokenizer *t, const struct model *m,
 
             (void)st_utf8_at(text + i, &length);
             if (find_normal(t, m, text + i, length) == ST_TOKEN_NONE)
-                return st_place_fault(&at, NULL, "piece %u has a character that is no piece", id);
+                return st_place_fault(&at, NULL, "piece %u has a character that has no piece", id);
             merge.left = i == 0 ? ST_TOKEN_NONE : find_normal(t, m, text, i);
             merge.right = i == 0 ? ST_TOKEN_NONE : find_normal(t, m, text + i, bytes - i);
             if (merge.left == ST_TOKEN_NONE || merge.right == ST_TOKEN_NONE)

@@ -300,11 +300,11 @@ void st_tokenize_note(const struct st_tokenize_report *r)
         st_log(ST_LOG_NOTICE, "%llu answers are empty, or the template (%s) writes nothing of them: they are not trained",
                (ull)r->answers.unwritten, r->template);
     if (r->answers.guessed > 0)
-        st_log(
-            ST_LOG_NOTICE,
-            "of %llu answers the template does not tell where they begin: behind the last special token before them; the first: "
-            "%s; see strata tokens tokens.show",
-            (ull)r->answers.guessed, r->guessed);
+        st_log(ST_LOG_NOTICE,
+               "the template does not say where %llu answers begin: they count from the last special token before them; the "
+               "first: %s; "
+               "see strata tokens tokens.show",
+               (ull)r->answers.guessed, r->guessed);
     if (r->answers.unseen > 0)
         st_log(ST_LOG_NOTICE, "of %llu messages of users, systems and tools the template (%s) writes nothing; the first: %s",
                (ull)r->answers.unseen, r->template, r->unseen);
