@@ -7,7 +7,7 @@
 
 TEST(a_template_prints_as_python)
 {
-    assert_renders_alone("{{ 0.5 }} {{ 1e20 }} {{ '2.5' | float }} {{ '7.9' | int }} {{ 1.25 + 1 }}", "0.5 1e+20 2.5 7 2.25");
+    assert_renders_alone("{{ 0.5 }} {{ 1e20 }} {{ '2.5e1' | int }} {{ '7.9' | int }} {{ 1.25 + 1 }}", "0.5 1e+20 25 7 2.25");
 }
 
 TEST(a_drive_is_as_fast_as_it_is_named)
