@@ -194,8 +194,8 @@ TEST(wrong_arguments_say_what_is_wrong)
     fails(*state, "tune {w}/missing", "there is no such directory");
     fails(*state, "tune {w}/nvme --io-method fake", "is unknown");
     fails(*state, "tune {w}/nvme --size 1M", "at least 2 MiB");
-    fails(*state, "tune {w}/nvme --out {w}/a --write {w}/b", "name one of them");
-    fails(*state, "tune {w}/nvme --write {w}/b", "there is no such file");
+    fails(*state, "tune {w}/nvme --out {w}/a --write {w}/b", "give one of them");
+    fails(*state, "tune {w}/nvme --write {w}/b", "no such file to change");
 }
 
 /* --- fio --- */

@@ -89,10 +89,10 @@ TEST(other_evaluations_are_told)
     workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.heldout.bin --max-steps 1");
     program_free(&p);
     workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.bin --max-steps 2 --resume auto");
-    assert_non_null(strstr(p.err, "notice: an evaluation is over "));
+    assert_non_null(strstr(p.err, "notice: this evaluation is over "));
     program_free(&p);
     workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.bin --max-steps 3 --resume auto");
-    assert_null(strstr(p.err, "an evaluation is over "));
+    assert_null(strstr(p.err, "this evaluation is over "));
     program_free(&p);
     clear(w);
 #undef OVER

@@ -451,7 +451,7 @@ TEST(a_run_that_goes_back_keeps_what_it_makes)
         snprintf(command, sizeof(command), TRAIN "%s--max-steps 8 --save {w}/a --resume auto", placements[i]);
         workplace_run_ok(w, &p, command);
         assert_non_null(strstr(p.err, "step-00000008, with the most steps, but "));
-        assert_non_null(strstr(p.err, "a/step-00000005 --overwrite goes on from there"));
+        assert_non_null(strstr(p.err, "a/step-00000005 --overwrite goes on from that"));
         program_free(&p);
         workplace_remove(w, "a");
     }
