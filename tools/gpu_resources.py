@@ -3,7 +3,7 @@
 
     gpu_resources.py [--update] [--cuobjdump FILE] TABLE FOLDER/sm_ARCH/NAME.cubin ...
 
-The build makes the cubins and calls this (target cuda_resources, docs/performance.md).  A kernel has a line with one column per
+The build makes the cubins and calls this (target cuda_resources, CONTRIBUTING.md).  A kernel has a line with one column per
 architecture: registers / blocks that a multiprocessor holds with them / instructions, and "+stack BYTES" where it has a stack or
 spills.  A kernel with tensor products has a second line with one group per innermost loop around them:
 instructions / HMMA / LDSM / MUFU / LDGSTS.
