@@ -412,8 +412,9 @@ static strata_status start_watchdog(struct train *t)
 {
     if (!t->says.watchdog)
         return STRATA_OK;
-    return st_watchdog_start(&t->watchdog,
-                             &(struct st_watchdog_opts){.planned_bytes = cli_run_memory(&t->run), .alarm = memory_runs_out});
+    return st_watchdog_start(
+        &t->watchdog,
+        &(struct st_watchdog_opts){.pressure = t->pressure, .planned_bytes = cli_run_memory(&t->run), .alarm = memory_runs_out});
 }
 
 static strata_status train_loop(struct train *t)

@@ -1,8 +1,10 @@
-/* core/system/pressure.c - reads /proc and the control group by descriptors that stay open, and judges the difference. */
+/* core/system/pressure.c - reads /proc and the control group by descriptors that stay open, and evaluates the difference. */
 #include "core/system/pressure.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/size.h"
-#include "core/system/file.h"
+#include "core/system/cgroup.h"
+#include "core/system/clock.h"
 #include "core/system/kernel_text.h"
 
 #include <limits.h>
@@ -14,12 +16,23 @@
 #include <unistd.h>
 
 #define FRACTION_PRESSED 0.05
-#define FAULT_SECONDS    100e-6 /* a 4 KiB read of an NVMe drive; other disks take longer */
 #define SWAP_OUT_PRESSED (1u << 20)
 
+/* Files of a control group; -1: not there. */
+struct group {
+    int limit, high, used, stat, pressure, swap_limit, swap_used;
+    bool v1;
+    char *name;
+};
+
 struct st_pressure {
-    int stat, status, vmstat, psi, events; /* -1: not there */
+    int stat, status, vmstat, meminfo, machine_psi; /* of /proc; -1: not there */
+    int psi, events;                                /* of this process's group; psi: else the machine's */
     enum st_pressure_scope scope;
+    struct group groups[ST_PRESSURE_PLACES_MAX - 1];
+    uint32_t group_count;
+    const char *cgroup_root; /* while it opens */
+    bool lacks_names;        /* no memory for them */
 };
 
 /* --- opening --- */
@@ -37,80 +50,103 @@ static int open_psi(const char *dir, const char *name)
     return fd;
 }
 
-/* The path of the version 2 group of this process, "/a/b"; false if it has none. */
-static bool group_path(const char *proc_root, char path[PATH_MAX])
+/* The nearest group that has PSI.  Only the root group of a machine, the top of its tree, counts no events: that PSI is the
+ * machine's. */
+static void open_own(struct st_pressure *p, const char *dir)
 {
-    char name[PATH_MAX], line[PATH_MAX];
-    bool found = false;
-    FILE *file;
+    const size_t root = strlen(p->cgroup_root);
 
-    if (snprintf(name, sizeof(name), "%s/self/cgroup", proc_root) >= (int)sizeof(name) ||
-        (file = st_kernel_file_stream(name)) == NULL)
-        return false;
-    while (!found && fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, "0::/", 4) != 0)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        memcpy(path, line + 3, strlen(line + 3) + 1);
-        found = true;
-    }
-    fclose(file);
-    return found;
+    if (p->psi >= 0 || (p->psi = open_psi(dir, "memory.pressure")) < 0)
+        return;
+    p->events = st_kernel_text_open(dir, "memory.events");
+    p->scope = p->events >= 0 || (strcmp(dir + root, "") != 0 && strcmp(dir + root, "/unified") != 0) ? ST_PRESSURE_OF_GROUP
+                                                                                                      : ST_PRESSURE_OF_MACHINE;
 }
 
-/* A group that does not exist below the root (containers) is taken to be the root itself. */
-static void open_group(struct st_pressure *p, const char *proc_root, const char *cgroup_root)
+static void open_group(void *ctx, const char *dir)
 {
-    static const char *const trees[] = {"", "/unified"};
-    char path[PATH_MAX], dir[PATH_MAX];
+    struct st_pressure *p = ctx;
+    struct group *g = &p->groups[p->group_count];
+    int limit, v1_limit;
 
-    if (!group_path(proc_root, path))
+    open_own(p, dir);
+    if (p->group_count == ST_PRESSURE_PLACES_MAX - 1)
         return;
-    for (size_t i = 0; i < 2 * sizeof(trees) / sizeof(trees[0]); i++) {
-        const char *below = i % 2 == 0 ? path : "";
-
-        if (snprintf(dir, sizeof(dir), "%s%s%s", cgroup_root, trees[i / 2], below) >= (int)sizeof(dir))
-            continue;
-        p->psi = open_psi(dir, "memory.pressure");
-        if (p->psi < 0)
-            continue;
-        p->events = st_kernel_text_open(dir, "memory.events"); /* the root group of the machine has none */
-        p->scope =
-            p->events >= 0 || (below[0] != '\0' && strcmp(below, "/") != 0) ? ST_PRESSURE_OF_GROUP : ST_PRESSURE_OF_MACHINE;
+    limit = st_kernel_text_open(dir, "memory.max");
+    v1_limit = limit < 0 ? st_kernel_text_open(dir, "memory.limit_in_bytes") : -1;
+    if (limit < 0 && v1_limit < 0)
         return;
+    *g = (struct group){
+        .limit = limit >= 0 ? limit : v1_limit, .v1 = limit < 0, .high = -1, .pressure = -1, .swap_limit = -1, .swap_used = -1};
+    p->group_count++;
+    g->used = st_kernel_text_open(dir, g->v1 ? "memory.usage_in_bytes" : "memory.current");
+    g->stat = st_kernel_text_open(dir, "memory.stat");
+    if (!g->v1) {
+        g->high = st_kernel_text_open(dir, "memory.high");
+        g->pressure = st_kernel_text_open(dir, "memory.pressure");
+        g->swap_limit = st_kernel_text_open(dir, "memory.swap.max");
+        g->swap_used = st_kernel_text_open(dir, "memory.swap.current");
     }
+    g->name = st_fault_refuses("pressure.name") ? NULL : strdup(dir);
+    if (g->name == NULL)
+        p->lacks_names = true;
+}
+
+static strata_status open_all(struct st_pressure *p, const char *proc_root)
+{
+    char membership[PATH_MAX];
+
+    p->stat = st_kernel_text_open(proc_root, "self/stat");
+    p->status = st_kernel_text_open(proc_root, "self/status");
+    p->vmstat = st_kernel_text_open(proc_root, "vmstat");
+    p->meminfo = st_kernel_text_open(proc_root, "meminfo");
+    p->machine_psi = open_psi(proc_root, "pressure/memory");
+    if (snprintf(membership, sizeof(membership), "%s/self/cgroup", proc_root) < (int)sizeof(membership))
+        st_cgroup_memory_groups(p->cgroup_root, membership, open_group, p);
+    if (p->psi < 0 && (p->psi = p->machine_psi) >= 0)
+        p->scope = ST_PRESSURE_OF_MACHINE;
+    return p->lacks_names ? st_nomem(0) : STRATA_OK;
 }
 
 strata_status st_pressure_open(struct st_pressure **out, const char *proc_root, const char *cgroup_root)
 {
     struct st_pressure *p = calloc(1, sizeof(*p));
+    strata_status st;
 
     if (p == NULL)
         return st_nomem(sizeof(*p));
-    if (proc_root == NULL)
-        proc_root = "/proc";
-    if (cgroup_root == NULL)
-        cgroup_root = "/sys/fs/cgroup";
     p->psi = p->events = -1;
-    p->stat = st_kernel_text_open(proc_root, "self/stat");
-    p->status = st_kernel_text_open(proc_root, "self/status");
-    p->vmstat = st_kernel_text_open(proc_root, "vmstat");
-    open_group(p, proc_root, cgroup_root);
-    if (p->psi < 0 && (p->psi = open_psi(proc_root, "pressure/memory")) >= 0)
-        p->scope = ST_PRESSURE_OF_MACHINE;
+    p->cgroup_root = cgroup_root != NULL ? cgroup_root : "/sys/fs/cgroup";
+    st = open_all(p, proc_root != NULL ? proc_root : "/proc");
+    p->cgroup_root = NULL;
+    if (st != STRATA_OK) {
+        st_pressure_close(p);
+        return st;
+    }
     *out = p;
     return STRATA_OK;
+}
+
+static void close_if_open(const int *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (files[i] >= 0)
+            close(files[i]);
 }
 
 void st_pressure_close(struct st_pressure *p)
 {
     if (p == NULL)
         return;
-    const int files[] = {p->stat, p->status, p->vmstat, p->psi, p->events};
+    close_if_open((const int[]){p->stat, p->status, p->vmstat, p->meminfo, p->machine_psi, p->events}, 6);
+    if (p->psi != p->machine_psi)
+        close_if_open(&p->psi, 1);
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        const struct group *g = &p->groups[i];
 
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        if (files[i] >= 0)
-            close(files[i]);
+        close_if_open((const int[]){g->limit, g->high, g->used, g->stat, g->pressure, g->swap_limit, g->swap_used}, 7);
+        free(g->name);
+    }
     free(p);
 }
 
@@ -119,7 +155,19 @@ enum st_pressure_scope st_pressure_scope(const struct st_pressure *p)
     return p->scope;
 }
 
+const char *st_pressure_place_name(const struct st_pressure *p, uint32_t place)
+{
+    return place == 0 ? "this machine" : p->groups[place - 1].name;
+}
+
 /* --- sampling --- */
+
+static uint64_t bytes_of_row(const char *text, const char *row)
+{
+    const uint64_t kilobytes = st_kernel_text_number(text, row, "");
+
+    return kilobytes > UINT64_MAX / 1024 ? ST_PRESSURE_UNKNOWN : kilobytes * 1024;
+}
 
 /* Field 12 of /proc/self/stat; the name before it, in parentheses, may contain anything. */
 static uint64_t major_faults_of(const char *text)
@@ -163,11 +211,8 @@ void st_pressure_sample(const struct st_pressure *p, struct st_pressure_sample *
         return;
     if (st_kernel_text_read(p->stat, text))
         out->major_faults = major_faults_of(text);
-    if (st_kernel_text_read(p->status, text)) {
-        const uint64_t kilobytes = st_kernel_text_number(text, "VmSwap:", "");
-
-        out->swap_bytes = kilobytes > UINT64_MAX / 1024 ? ST_PRESSURE_UNKNOWN : kilobytes * 1024;
-    }
+    if (st_kernel_text_read(p->status, text))
+        out->swap_bytes = bytes_of_row(text, "VmSwap:");
     if (st_kernel_text_read(p->vmstat, text)) {
         out->pages_in = st_kernel_text_number(text, "pswpin ", "");
         out->pages_out = st_kernel_text_number(text, "pswpout ", "");
@@ -180,7 +225,79 @@ void st_pressure_sample(const struct st_pressure *p, struct st_pressure_sample *
         out->group_limit_hits = limit_hits_of(text);
 }
 
-/* --- judging --- */
+static uint64_t number_of(int fd, const char *row)
+{
+    char text[ST_KERNEL_TEXT_MAX];
+
+    return st_kernel_text_read(fd, text) ? st_kernel_text_number(text, row, "") : ST_PRESSURE_UNKNOWN;
+}
+
+static uint64_t full_of(int fd)
+{
+    char text[ST_KERNEL_TEXT_MAX];
+
+    return st_kernel_text_read(fd, text) ? st_kernel_text_number(text, "full ", "total=") : ST_PRESSURE_UNKNOWN;
+}
+
+static void look_at_machine(const struct st_pressure *from, struct st_pressure_place *p, uint64_t *free_swap)
+{
+    char text[ST_KERNEL_TEXT_MAX];
+
+    *p = (struct st_pressure_place){ST_PRESSURE_UNKNOWN, ST_PRESSURE_UNKNOWN, full_of(from->machine_psi)};
+    *free_swap = 0;
+    if (!st_kernel_text_read(from->meminfo, text))
+        return;
+    *free_swap = bytes_of_row(text, "SwapFree:");
+    *free_swap = *free_swap == ST_PRESSURE_UNKNOWN ? 0 : *free_swap;
+    p->limit_bytes = bytes_of_row(text, "MemTotal:");
+    p->left_bytes = bytes_of_row(text, "MemAvailable:");
+    if (p->left_bytes != ST_PRESSURE_UNKNOWN)
+        p->left_bytes += *free_swap;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* "max" is no number, which is no limit; version 1 says 2^63 or so for that. */
+static void look_at_group(const struct group *g, uint64_t machine_full_us, uint64_t free_swap, struct st_pressure_place *p)
+{
+    const uint64_t limit = less(number_of(g->limit, ""), number_of(g->high, "")), used = number_of(g->used, ""),
+                   swap_limit = number_of(g->swap_limit, ""), swap_used = number_of(g->swap_used, "");
+    char text[ST_KERNEL_TEXT_MAX];
+    uint64_t taken = used;
+
+    *p = (struct st_pressure_place){ST_PRESSURE_UNKNOWN, ST_PRESSURE_UNKNOWN, full_of(g->pressure)};
+    if (p->full_us == ST_PRESSURE_UNKNOWN)
+        p->full_us = machine_full_us;
+    if (limit >= UINT64_C(1) << 62 || used == ST_PRESSURE_UNKNOWN)
+        return;
+    if (st_kernel_text_read(g->stat, text))
+        taken -= less(taken, st_cgroup_reclaimable(text, g->v1));
+    if (swap_limit != ST_PRESSURE_UNKNOWN)
+        free_swap = less(free_swap, swap_limit - less(swap_limit, swap_used == ST_PRESSURE_UNKNOWN ? 0 : swap_used));
+    p->limit_bytes = limit;
+    p->left_bytes = limit - less(limit, taken) + free_swap;
+}
+
+void st_pressure_look(const struct st_pressure *p, struct st_pressure_look *out)
+{
+    char text[ST_KERNEL_TEXT_MAX];
+    uint64_t free_swap;
+
+    memset(out, 0xff, sizeof(*out)); /* all unknown */
+    if (st_kernel_text_read(p->stat, text))
+        out->major_faults = major_faults_of(text);
+    if (st_kernel_text_read(p->status, text))
+        out->resident_bytes = bytes_of_row(text, "VmRSS:");
+    look_at_machine(p, &out->place[0], &free_swap);
+    for (uint32_t i = 0; i < p->group_count; i++)
+        look_at_group(&p->groups[i], out->place[0].full_us, free_swap, &out->place[1 + i]);
+    out->at_ns = st_clock_ns();
+}
+
+/* --- evaluating --- */
 
 static uint64_t grown(uint64_t before, uint64_t after)
 {
@@ -203,7 +320,7 @@ static double fraction_of(uint64_t count, double seconds_each, double seconds)
 static double waited_fraction(const struct st_pressure_sample *moved, double seconds)
 {
     const double stalled = fraction_of(moved->some_us, 1e-6, seconds),
-                 faulted = fraction_of(moved->major_faults, FAULT_SECONDS, seconds);
+                 faulted = fraction_of(moved->major_faults, ST_PRESSURE_FAULT_SECONDS, seconds);
 
     if (isnan(stalled))
         return faulted;

@@ -343,7 +343,7 @@ static const struct st_field strata_rows[] = {
              "waits for the last at the start"},
     {.path = "strata.watchdog", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, watchdog), .fallback = "true",
      .help = "end a training run after its step, with what it has learnt and exit code 3, when memory runs out: little is left in its control group "
-             "or in the machine, and the tasks there wait for memory, or ever less is left by what is not planned, or the kernel has begun to kill"},
+             "or in the machine, and the tasks there wait for memory, or ever less is left by what is not planned"},
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,
      .fallback = "\"auto\"", .help = "auto: uring, else aio, else threads; fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
