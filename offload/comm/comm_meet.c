@@ -197,7 +197,8 @@ static strata_status read_table(struct st_meeting *meeting, int fd, const struct
     if (err != 0)
         return st_error_errno(-err, "rank 0 did not tell where the ranks are");
     if (!st_table_get(&meeting->cookie, meeting->places, ranks, table, reply->bytes))
-        return st_error(STRATA_E_IO, "rank 0 told something that is no table of %" PRIu32 " ranks", ranks);
+        return st_error(STRATA_E_IO,
+                        "rank 0 sent a malformed table of ranks (%" PRIu32 " expected): do all run the same version?", ranks);
     for (uint32_t r = 0; r < ranks; r++) {
         struct st_place at = meeting->places[r];
 
@@ -239,7 +240,7 @@ static strata_status await_table(struct st_meeting *meeting, int fd)
     if (err != 0)
         return st_error_errno(-err, "rank 0 did not tell where the ranks are");
     if (!st_reply_get(&reply, frame) || reply.type == ST_REPLY_WAIT)
-        return st_error(STRATA_E_IO, "rank 0 told something that is no table of ranks");
+        return st_error(STRATA_E_IO, "rank 0 sent a malformed table of ranks: do all run the same version?");
     if (reply.type == ST_REPLY_REFUSED)
         return refused(fd, &reply);
     if ((table = malloc(reply.bytes + 1)) == NULL)

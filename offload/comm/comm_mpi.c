@@ -211,11 +211,9 @@ static strata_status start(struct comm_mpi *m, struct st_mpi_world *world)
         return st_error(STRATA_E_IO, "mpi: MPI does not start (error %d): run under mpirun or srun, or use tcp", rc);
     world->library[ST_MPI_TEXT_BYTES - 1] = '\0';
     if (world->serialized == 0)
-        return st_error(
-            STRATA_E_NOSYS,
-            "mpi: %s lets one thread alone call it, and MPI_THREAD_SERIALIZED is needed: use an MPI built with threads, "
-            "or tcp",
-            world->library);
+        return st_error(STRATA_E_NOSYS,
+                        "mpi: %s has no MPI_THREAD_SERIALIZED support, which strata needs: use an MPI built with threads, or tcp",
+                        world->library);
     if (world->ranks > ST_COMM_RANKS_MAX)
         return st_error(STRATA_E_CONFIG, "mpi: %u ranks are more than %u", world->ranks, ST_COMM_RANKS_MAX);
     return STRATA_OK;

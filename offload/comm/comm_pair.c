@@ -183,7 +183,7 @@ static strata_status accept_up(struct st_tcp *tcp, const struct st_meeting *meet
             for (bool taken = polls[i].revents != 0; taken && st == STRATA_OK && first_missing(tcp) > 0;)
                 st = take_one(tcp, meeting, polls[i].fd, &taken);
         if (st == STRATA_OK && ready == 0 && st_clock_ns() >= meeting->until_ns)
-            return st_error(STRATA_E_IO, "rank %" PRIu32 " has come and does not connect: its own output says why", missing);
+            return st_error(STRATA_E_IO, "rank %" PRIu32 " joined but opened no connection: see its output", missing);
         if (st == STRATA_OK)
             st = st_meet_cancelled(meeting);
     }
