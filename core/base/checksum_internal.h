@@ -1,4 +1,4 @@
-/* core/base/checksum_internal.h - XXH3 compiled once per instruction set; included by checksum.c and checksum_avx2.c alone.
+/* core/base/checksum_internal.h - XXH3 compiled once per instruction set; included only by checksum.c and checksum_avx2.c.
  *
  * The compiler flags of the including file select the code.  XXH3 is defined by its result, so every variant gives the same bits
  * and may continue a stream that another one began. */

@@ -85,7 +85,7 @@ static bool ends_with_last(const char *text)
     return last > 0 && last <= length && strcmp(text + length - last, error_text) == 0;
 }
 
-/* The arguments may point into error_text, so the new sentence is formatted into a buffer of its own. */
+/* The arguments may point into error_text, so the new sentence is formatted into another buffer. */
 __attribute__((format(printf, 2, 0))) static void error_format(const char *tail, const char *fmt, va_list args)
 {
     char text[ERROR_BYTES], shown[ERROR_BYTES];

@@ -57,7 +57,7 @@ static inline int64_t st_result(int64_t value)
     return value < 0 ? -errno : value;
 }
 
-/* A system that interrupts a call for ever must not keep us: after so many times in a row EINTR is an error like others. */
+/* A system that interrupts a call for ever must not keep us: after that many EINTR in a row it is an error like others. */
 #define ST_EINTR_MAX 1000u
 /** Whether a call with this result (negative errno) is made again; *interrupted: how often it was, 0 at first. */
 static inline bool st_again(int64_t result, uint32_t *interrupted)

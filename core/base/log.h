@@ -9,7 +9,7 @@ typedef void st_log_fn(void *ctx, enum st_log_level level, const char *line);
 /** Replace the sink (NULL: stderr) and the lowest level passed to it.  Not thread-safe: call at start. */
 void st_log_configure(st_log_fn *sink, void *ctx, enum st_log_level lowest);
 
-/** Change the lowest level alone, in the same way; returns the one before. */
+/** Change only the lowest level, in the same way; returns the one before. */
 enum st_log_level st_log_lowest(enum st_log_level lowest);
 
 /** "warning: ", or nothing: what the line of a level begins with. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define WIDTH_DEFAULT 80u
-#define KEYED_BYTES   2048 /* of a sentence that names keys */
+#define KEYED_BYTES   2048  /* of a sentence that names keys */
 #define PRINT_BYTES   2048  /* longer texts are formatted on the heap; no line of a running step is that long */
 #define SHOWN_BYTES   4096u /* of one write: as much as a pipe takes atomically beside other writers */
 
@@ -28,7 +28,7 @@ static size_t count_layout(const char *text)
     return count;
 }
 
-/* Gathers the text that is safe to print, since standard error has no buffer of its own. */
+/* Gathers the text that is safe to print, since standard error has no buffer. */
 struct shown {
     FILE *file;
     size_t bytes;

@@ -1,4 +1,4 @@
-/* core/base/rng_avx2.c - normal deviates on 32-byte vectors.  This file alone gets -mavx2; picked by rng.c. */
+/* core/base/rng_avx2.c - normal deviates on 32-byte vectors.  Only this file gets -mavx2; picked by rng.c. */
 #include <immintrin.h>
 
 #define RNG_BYTES          32

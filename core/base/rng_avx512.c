@@ -1,4 +1,4 @@
-/* core/base/rng_avx512.c - normal deviates on 64-byte vectors.  This file alone gets -mavx512f; picked by rng.c. */
+/* core/base/rng_avx512.c - normal deviates on 64-byte vectors.  Only this file gets -mavx512f; picked by rng.c. */
 #include <immintrin.h>
 
 #define RNG_BYTES          64

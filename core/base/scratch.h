@@ -9,7 +9,7 @@ struct st_scratch {
     size_t size;
 };
 
-/** At least so many bytes, aligned as malloc's, with any contents; valid until the next call.  NULL: no memory. */
+/** At least `bytes` bytes, aligned as malloc's, with any contents; valid until the next call.  NULL: no memory. */
 void *st_scratch_take(struct st_scratch *scratch, size_t bytes);
 void st_scratch_free(struct st_scratch *scratch);
 

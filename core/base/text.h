@@ -13,7 +13,7 @@
 
 #define ST_TEXT_UNIT_MAX 12u /* "\u{10ffff}" and its NUL */
 
-/** Letters of ASCII alone, whatever the locale of the program says: in a Turkish one tolower('I') is no i. */
+/** Only letters of ASCII, whatever the locale of the program says: in a Turkish one tolower('I') is no i. */
 char st_text_lower(char c);
 /** A letter or a digit of ASCII. */
 bool st_text_is_word(char c);

@@ -12,7 +12,7 @@ FILE *st_wrap_open(FILE *to);
 /** Writes what is left.  @param wrapped  of st_wrap_open(to) */
 void st_wrap_close(FILE *wrapped, FILE *to);
 
-/** st_print into such a stream of its own: a sentence, or a few lines. */
+/** st_print through such a stream: a sentence, or a few lines. */
 void st_wrap_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -38,7 +38,7 @@ struct st_json_odd {
 };
 /** Parse a row of many, as st_json_parse_at() does, but read as those who wrote it do: control characters may stand in strings,
  *  and what *odd tells of is no error: members that have some hold other values then, and must not be used.
- *  @param out  NULL: the text is checked alone, but for names that stand there twice
+ *  @param out  NULL: the text is only checked, but for duplicate names
  *  @param text  changed where it is odd */
 strata_status st_json_parse_row(st_json **out, struct st_json_odd *odd, char *text, size_t bytes, const char *name, uint64_t line,
                                 uint64_t column);

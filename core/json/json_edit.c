@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDENT "    " /* that `value` comes with, and for a file that has no indent of its own */
+#define INDENT "    " /* that `value` comes with, and for a file without an indent */
 
 /* The indent before the first member on its line.  NULL: no indent, the object is on one line. */
 static char *indent_of(const char *text)

@@ -20,7 +20,7 @@
 #define AXIS_HEIGHT   30.0
 #define LEGEND_HEIGHT 22.0
 #define MERGE         0.5 /* pixels */
-#define TOLD          3.0 /* pixels from which a span has a tooltip of its own */
+#define TOLD          3.0 /* pixels from which a span has a tooltip */
 #define STRIPE        4.0
 #define TICKS         12.0
 #define TEXT          256
@@ -37,7 +37,7 @@ static const struct {
     [ST_SPAN_COMM] = {"exchange", "fill='" ST_SVG_YELLOW "'"}, [ST_SPAN_OTHER] = {"other", "fill='" ST_SVG_GREY "'"},
 };
 
-/* Of spans that were drawn as one, by the part of the time in which they ran. */
+/* Shades of spans that are drawn as one, by the part of the time in which they ran. */
 #define SHADES 4
 static const char *const shades[SHADES] = {" fill-opacity='.3'", " fill-opacity='.5'", " fill-opacity='.75'", ""};
 
@@ -267,7 +267,7 @@ static void draw_stalls(const struct picture *p, const char *paint, double top, 
         st_svg_path_close(p->svg);
 }
 
-/* Those of one kind and shade: the wide ones with a tooltip each, the rest in one element. */
+/* Draws the spans of one kind and shade: wide ones with a tooltip each, the rest in one element. */
 static void draw_alike(const struct picture *p, const struct row *row, enum st_span_kind kind, int shade)
 {
     const bool stalls = row->lane == p->lanes->stalls;

@@ -42,7 +42,7 @@ void st_svg_group_close(struct st_svg *s);
 void st_svg_text(struct st_svg *s, double x, double y, const char *css, double room, const char *text);
 void st_svg_line(struct st_svg *s, double x1, double y1, double x2, double y2);
 
-/** A rectangle of its own.
+/** One rectangle.
  *  @param paint    attributes, such as class='held' @param tooltip  NULL: none */
 void st_svg_rect(struct st_svg *s, const char *paint, struct st_svg_box box, const char *tooltip);
 /** Rectangles that share one element, so that many are small. */

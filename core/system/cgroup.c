@@ -67,7 +67,7 @@ static uint64_t reclaimable_bytes(const char *group, bool v1)
     return there ? st_cgroup_reclaimable(text, v1) : 0;
 }
 
-/* Of one of a group's files; NO_LIMIT: there is none. */
+/* The limit in one of a group's files; NO_LIMIT: there is none. */
 static uint64_t limit_of(const char *group, const char *name)
 {
     long long limit, rest;

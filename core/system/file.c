@@ -162,8 +162,8 @@ static bool is_of_kernel(int fd, const struct stat *info)
            (system.f_type == PROC_SUPER_MAGIC || system.f_type == TRACEFS_MAGIC || system.f_type == DEBUGFS_MAGIC);
 }
 
-/* O_NONBLOCK: opening a pipe must not wait for a process at its other end.  One that comes later would be met by nobody, and its
- * bytes be missing without a word. */
+/* O_NONBLOCK: opening a pipe must not wait for a process at its other end.  A writer that connects later would find no reader, and
+ * its data would be lost silently. */
 static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
                                   bool pipes)
 {

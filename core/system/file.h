@@ -32,7 +32,7 @@ struct st_file_identity {
     bool regular;                      /* else a pipe, which cannot be checked again */
 };
 
-/** Of an open file.  E_IO. */
+/** Fill in the identity of an open file.  E_IO. */
 strata_status st_file_identify(struct st_file_identity *out, int fd, const char *path);
 /** Call it after the last read, before anything is concluded from the contents.  E_INPUT: the file was written to since.  A file
  *  that was replaced or removed is fine, as the open file lives on; so is one that was read.  Two writes within one tick of the

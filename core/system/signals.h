@@ -15,7 +15,7 @@
 void st_signals_block(sigset_t *before);
 void st_signals_restore(const sigset_t *before);
 
-/* Called when SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 or SIGXCPU has arrived, on a thread of its own: it may lock and
+/* Called when SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 or SIGXCPU has arrived, on a separate thread: it may lock and
  * allocate, but if it blocks, a thread that waits for it waits forever. */
 typedef void st_signals_fn(int number);
 

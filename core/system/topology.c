@@ -190,7 +190,7 @@ static strata_status list_units(struct st_topology *topo, const struct st_topolo
     strata_status st;
 
     topo->units = calloc(capacity, sizeof(topo->units[0]));
-    topo->nodes = calloc(capacity, sizeof(topo->nodes[0])); /* a node listed here has a unit of its own */
+    topo->nodes = calloc(capacity, sizeof(topo->nodes[0])); /* a node listed here has a unit */
     if (set == NULL || topo->units == NULL || topo->nodes == NULL || st_fault("topology.alloc", 0) < 0) {
         hwloc_bitmap_free(set);
         return st_nomem(0);

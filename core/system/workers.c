@@ -262,7 +262,7 @@ static void run_shared(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t
     gate_close(w);
 }
 
-/* Of two callers at once one would run the other's items with its own context, and leave some out: better no run than that. */
+/* If two callers ran at once, one would run the other's items with its own context, and leave some out.  So that is refused. */
 void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items)
 {
     const bool taken = atomic_exchange_explicit(&w->running, true, memory_order_relaxed);

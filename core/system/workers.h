@@ -2,7 +2,7 @@
  *
  * The calling thread takes part as worker 0; threads 1..count-1 are bound by hwloc to the cores the
  * process may use (affinity and cgroup quota obeyed).  Items are handed out dynamically, so what an item
- * computes must depend on its index alone, never on the worker.  No allocation after creation. */
+ * computes must depend only on its index, never on the worker.  No allocation after creation. */
 #ifndef CORE_SYSTEM_WORKERS_H
 #define CORE_SYSTEM_WORKERS_H
 
@@ -23,7 +23,7 @@ uint32_t st_workers_count(const struct st_workers *w);
 /** Run fn(ctx, i, worker) for every i in 0..items-1 and wait.  One caller at a time, which is asserted; fn never calls this. */
 void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items);
 
-/** Run such a loop on threads that are there for it alone: one per usable core, no more than items.  Where the system gives no
+/** Run such a loop on threads that exist only for it: one per usable core, no more than items.  Where the system gives no
  *  threads, the caller's does all.  What an item says by st_error() stays on its worker's thread.  E_NOMEM. */
 strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items);
 

@@ -160,7 +160,7 @@ static strata_status put(struct reader *r, const yaml_event_t *event, st_json *n
     return added ? STRATA_OK : st_nomem(0);
 }
 
-/* Whether there is room for so many values that are so deep. */
+/* Whether `values` more values fit at this depth. */
 static strata_status check_room(const struct reader *r, const yaml_event_t *event, uint64_t values, uint32_t depth)
 {
     if (r->values + values > ST_YAML_VALUES_MAX)

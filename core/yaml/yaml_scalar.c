@@ -86,7 +86,7 @@ static bool is_int(const char *text, double *value)
     return is;
 }
 
-/* Of "e5", "E-05"; 0: there is none.  With a fraction alone in front (.5e3) OmegaConf wants a sign. */
+/* Bytes of an exponent ("e5", "E-05"); 0: there is none.  Behind a fraction without an integer (.5e3) OmegaConf wants a sign. */
 static size_t exponent_bytes(const char *at, bool needs_sign)
 {
     const size_t sign = (*at == 'e' || *at == 'E') && (at[1] == '-' || at[1] == '+');

@@ -135,7 +135,7 @@ static __device__ __forceinline__ void cap_and_hide(float (&p)[TALL][ACROSS][4],
 #define NARROW_KEYS  (64u * NARROW_TALL)
 #define NARROW_STAGE 32u
 
-/* Of the two stages one is used and one loaded. */
+/* Two stages: one is used while the other is loaded. */
 template <strata_dtype DT, uint32_t WIDTH> struct narrow_tiles {
     uint16_t k[NARROW_KEYS * st_tile_stride<DT, WIDTH>], v[NARROW_KEYS * st_tile_stride<DT, WIDTH>];
     struct query_stages<DT, WIDTH, NARROW_STAGE, 2> stages;

@@ -66,7 +66,8 @@ template <uint32_t TALL> struct running {
     float top[TALL][2], sum[TALL][2];
 };
 
-/* Groups of 16 queries of a warp; keys of a tile, which alone change bits.  More would not fit into the registers. */
+/* tall_of: groups of 16 queries of a warp.  keys_of: keys of a tile; only these change bits.  More would not fit into the
+ * registers. */
 template <uint32_t WIDTH, bool BOUND> constexpr uint32_t tall_of = WIDTH > 128 || (WIDTH == 80 && BOUND) ? 1 : 2;
 template <uint32_t WIDTH> constexpr uint32_t keys_of = WIDTH == 96 || WIDTH == 128 ? 32 : 64;
 

@@ -280,7 +280,7 @@ static __device__ __forceinline__ void st_hide_later(float (&s)[TALL][ACROSS][4]
                     s[m][n][i] = -ST_TILE_INFINITY;
 }
 
-/* --- which keys a row sees, and soft-capping: BOUND kernels alone ask for more than all keys up to the row --- */
+/* --- which keys a row sees, and soft-capping: only BOUND kernels ask for more than all keys up to the row --- */
 
 /* The first key that a row sees.  It never falls from row to row. */
 static __device__ __forceinline__ uint32_t st_first_key(const struct st_attention &at, uint32_t batch, uint32_t row)

@@ -7,7 +7,7 @@
  * accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace but those that have a parameter of that
  * name.
  *
- * The order of every sum is a function of the operands' shapes and alignment alone.  Along a row a thread adds runs of 8 elements
+ * The order of every sum is a function of only the operands' shapes and alignment.  Along a row a thread adds runs of 8 elements
  * in order, its runs 8 * threads apart; then the threads of a warp are added by a tree of shuffles, and the warps in index order.
  * Down a column there are 128 lanes, and lane l adds rows l, l + 128, ... in order; then the 8 lanes of a warp are added by a
  * tree, the 16 warps in index order, and their sum to the old value.  The norms' backward first adds the rows of a block: at most

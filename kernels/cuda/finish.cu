@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
 }
 
 /* st_norm_group by one thread block: SUM_THREADS tiles at a time, a thread for each.  Every second sum takes its neighbour's,
- * then every fourth, until the first has all: that is the tree below a run of so many tiles, and below a shorter last one.  The
+ * then every fourth, until the first has all: that is the tree below a run of SUM_THREADS tiles, and below a shorter last one.  The
  * runs are the leaves of what is above. */
 static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t blocks)
 {

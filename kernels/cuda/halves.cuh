@@ -10,7 +10,7 @@
 #define ST_ALL_LANES 0xffffffffu
 #define ST_LOG2E     1.44269504088896341f
 
-/* Capability 7.5 has neither bf16 nor conversions of pairs: there each fp16 element is rounded alone. */
+/* Capability 7.5 has neither bf16 nor conversions of pairs: there each fp16 element is rounded separately. */
 static __device__ __forceinline__ uint32_t st_round_f16(float x)
 {
 #ifdef __CUDA_ARCH__

@@ -41,7 +41,7 @@ static __device__ __forceinline__ void st_load_matrices_transposed(uint32_t r[4]
 
 #if __CUDA_ARCH__ < 800
 
-/* Capability 7.5 multiplies 8 columns at a time, of fp16 alone: an A of 16 columns is two of 8. */
+/* Capability 7.5 multiplies 8 columns at a time, and only of fp16: an A of 16 columns is two of 8. */
 static __device__ __forceinline__ void st_mma_8(float c[4], uint32_t a0, uint32_t a1, uint32_t b)
 {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"

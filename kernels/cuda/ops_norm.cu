@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elems.cuh"
 
-/* RMS_HEADS: with heads, gaps between rows or an offset weight, in kernels of their own: to find a row is then a division. */
+/* RMS_HEADS: with heads, gaps between rows or an offset weight, in separate kernels: to find a row is then a division. */
 enum norm { LAYER, RMS, RMS_HEADS };
 
 /* --- rows --- */
@@ -62,7 +62,7 @@ static bool rows_are_wide(const struct row_places &at)
 }
 
 /* The runs of a row that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none.  More than one
- * are kept of wide rows alone. */
+ * are kept only of wide rows. */
 template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     uint64_t first; /* the index of the row's first element */
     uint32_t lane, cols;
@@ -165,7 +165,7 @@ template <strata_dtype DT, uint32_t RUNS> struct written_row {
     }
 };
 
-/* Of weights and biases, which all rows share and so are in the first cache. */
+/* Loads weights or biases, which all rows share, so that they are in the first cache. */
 template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
 static __device__ void get_parameter(float out[ST_RUN], const void *tensor, const struct row_part<GROUP, RUNS> &part, uint32_t k)
 {

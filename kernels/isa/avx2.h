@@ -1,4 +1,4 @@
-/* kernels/isa/avx2.h - eight elements at a time, for the *_avx2.c files alone (they get -mavx2 -mfma -mf16c).
+/* kernels/isa/avx2.h - eight elements at a time, only for the *_avx2.c files (they get -mavx2 -mfma -mf16c).
  *
  * This file, avx512.h and neon.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
  * VEC_KERNEL(), vf, vh and the vec_ functions. */

@@ -1,4 +1,4 @@
-/* kernels/isa/avx512.h - sixteen elements at a time, for the *_avx512.c files alone (CMakeLists.txt has their flags).
+/* kernels/isa/avx512.h - sixteen elements at a time, only for the *_avx512.c files (CMakeLists.txt has their flags).
  *
  * This file, avx2.h and neon.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
  * VEC_KERNEL(), vf, vh and the vec_ functions.

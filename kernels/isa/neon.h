@@ -1,4 +1,4 @@
-/* kernels/isa/neon.h - eight elements at a time in two registers, for the *_neon.c files alone.  NEON is part of every aarch64.
+/* kernels/isa/neon.h - eight elements at a time in two registers, only for the *_neon.c files.  NEON is part of every aarch64.
  *
  * This file, avx2.h and avx512.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
  * VEC_KERNEL(), vf, vh and the vec_ functions. */

@@ -24,7 +24,7 @@ int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, co
 void st_dnnl_product_destroy(struct st_dnnl_product *s); /* NULL is fine */
 /** Bytes that a run needs beside its operands, aligned to 64. */
 size_t st_dnnl_product_scratchpad(const struct st_dnnl_product *s);
-/** Runs on the calling thread alone.  0, or the library's status. */
+/** Runs only on the calling thread.  0, or the library's status. */
 int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *c, const void *a, const void *b, const void *bias,
                         void *scratchpad);
 

@@ -24,7 +24,7 @@ enum st_io_op { ST_IO_INVALID = 0, ST_IO_READ, ST_IO_WRITE, ST_IO_SYNC };
 struct st_io_req {
     enum st_io_op op;
     uint32_t file;        /* index from add_file() */
-    uint32_t bytes;       /* multiple of the file's alignment; at most 1 GiB; 0 for a sync alone */
+    uint32_t bytes;       /* multiple of the file's alignment; at most 1 GiB; 0 only for a sync */
     uint32_t bytes_least; /* of a read that may go past the end of the file: this many bytes are enough; 0: all are needed */
     uint32_t bytes_done;  /* progress across short transfers; in done() the total moved; owned by the method */
     uint32_t retry_count; /* owned by the method */

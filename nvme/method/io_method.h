@@ -29,7 +29,7 @@ struct st_io_file {
     uint32_t busy; /* requests taken and not done */
 };
 
-/* The files of an io, by index; used by the owner alone, but for the descriptors of requests that it has taken.  What is beyond
+/* The files of an io, by index; used only by the owner, but for the descriptors of requests that it has taken.  What is beyond
  * the first is there once a file takes it, and stays where it is. */
 struct st_io_files {
     uint32_t limit;

@@ -216,7 +216,7 @@ static int64_t cause_of(const struct st_io_req *req, int64_t result)
 {
     if (req->op != ST_IO_WRITE)
         return result;
-    if (result == -EINVAL && req->exact) /* a file that is written in whole blocks alone */
+    if (result == -EINVAL && req->exact) /* a file that takes only whole blocks */
         result = 0;
     return (result == -EINVAL || result >= 0) && is_beyond_limit(req) ? -EFBIG : result;
 }

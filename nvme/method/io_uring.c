@@ -5,7 +5,7 @@
  * If the kernel refuses io_uring_enter permanently (`broken`), the ring is destroyed, and the requests end only after that, since
  * the kernel may write to their memory until its last request is over.  The kernel signals this by releasing a pipe's write end
  * that is in the ring's table of files. wake() writes an eventfd, which completes a poll request in the ring.  A ring with IOPOLL
- * takes transfers alone, no poll requests and no syncs: there reap() never blocks in the kernel and checks wake_due, and the
+ * takes only transfers, no poll requests and no syncs: there reap() never blocks in the kernel and checks wake_due, and the
  * owner's thread calls fsync(2). */
 #include "nvme/method/io_uring_internal.h"
 

@@ -53,7 +53,7 @@ struct st_patience {
     uint64_t deadline_ns;                           /* 0: none */
     void (*hangs)(void *ctx, const char *sentence); /* on the I/O thread; may end the process; NULL: it waits on */
     void *ctx;
-    uint64_t (*now_ns)(void); /* NULL: st_clock_ns(); tests have a clock of their own */
+    uint64_t (*now_ns)(void); /* NULL: st_clock_ns(); tests have another clock */
 };
 
 struct st_volume_file {
@@ -111,7 +111,7 @@ void st_mover_remove(struct st_mover *mover, uint32_t volume);
  * or a write to one that is read only; nothing was started. */
 strata_status st_mover_submit(struct st_mover *mover, struct st_transfer *t);
 
-/** Of all volumes, those removed since included. */
+/** Counters of all volumes, also of those removed since. */
 void st_mover_counters(struct st_mover *mover, struct st_mover_counters *out);
 void st_mover_drive_counters(struct st_mover *mover, uint32_t drive, struct st_mover_counters *out);
 /** Requests that may be in flight now, and live swaps that share the directory. */

@@ -95,7 +95,7 @@ const char *st_swap_place(struct st_swap *swap, uint32_t volume, uint64_t offset
 
 /* Spaces and sets, for what saves and resumes: any thread.  Whoever calls sees to it that nobody else uses the set meanwhile. */
 
-/** Number that transfers name a space by; `set` counts for ST_SPACE_SET alone.  Scratch is 0; it never changes. */
+/** Number that transfers name a space by; `set` counts only for ST_SPACE_SET.  Scratch is 0; it never changes. */
 uint32_t st_swap_volume(const struct st_swap *swap, enum st_space space, uint32_t set);
 /** Which directory's file holds which unit of every space. */
 const struct st_stripe *st_swap_stripe(const struct st_swap *swap);

@@ -67,7 +67,7 @@ struct st_checkpoint_volume {
 };
 /** Open its files, and lock them, shared, so that a run whose own files they are writes new ones instead.
  *  E_CORRUPT: one is missing; E_INPUT: the checkpoint was removed or replaced meanwhile; E_IO, E_NOMEM.
- *  @param part  one part's alone, whose offsets begin with 0; ST_CHECKPOINT_PARTS: all, where the rows' offsets lie */
+ *  @param part  only that part's, whose offsets begin with 0; ST_CHECKPOINT_PARTS: all, where the rows' offsets lie */
 strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space,
                                         uint32_t part);
 void st_checkpoint_volume_close(struct st_checkpoint_volume *v);

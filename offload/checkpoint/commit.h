@@ -52,7 +52,7 @@ struct st_commit_report {
 
 struct st_committer;
 
-/** Open the store (part 0 alone) and start the thread.  Errors of st_store_open(); E_NOMEM. */
+/** Open the store (only part 0) and start the thread.  Errors of st_store_open(); E_NOMEM. */
 strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
 /** Write the model's small files now, into the run's own directory, from which all its checkpoints get theirs, whatever becomes
  * of their source.  Once, before the first job; nothing but on part 0.  Where somebody removes that directory, the files are

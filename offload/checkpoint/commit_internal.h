@@ -23,7 +23,7 @@ strata_status st_commit_copy(const char *to, const char *from, int from_fd, uint
 strata_status st_commit_check_room(const struct st_manifest *m, const char *save, const char *dir, uint64_t bytes,
                                    uint32_t parts);
 
-/* Of a checkpoint's parts those that something is about. */
+/* A range of a checkpoint's parts: `count` of `all`, from `first` on. */
 struct st_commit_parts {
     uint32_t all, first, count;
 };

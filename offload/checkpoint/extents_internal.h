@@ -15,7 +15,7 @@ struct st_extents_header {
 struct st_extents_header st_extents_header_of(uint64_t row_count, uint64_t sum_count);
 /* E_CORRUPT: "<path>: <what>: this checkpoint is damaged". */
 strata_status st_extents_damaged(const char *path, const char *what);
-/* Whether a file of so many bytes, which has room for header and trailer, begins so. */
+/* Whether `h` can begin a file of `bytes`, which has room for header and trailer. */
 strata_status st_extents_check_header(const struct st_extents_header *h, uint64_t bytes, const char *path);
 /* Read bytes of the file from *offset on, which moves, and add them to the digest. */
 strata_status st_extents_read_part(struct st_digest *digest, int fd, void *to, uint64_t bytes, uint64_t *offset,

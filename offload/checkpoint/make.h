@@ -8,14 +8,14 @@
 #include "offload/checkpoint/commit.h"
 
 struct st_make_opts {
-    const char *save;   /* directory of checkpoints */
-    const char *key;    /* that names it: "import.out" */
-    bool overwrite;     /* a checkpoint that has the name is replaced */
+    const char *save; /* directory of checkpoints */
+    const char *key;  /* that names it: "import.out" */
+    bool overwrite;   /* a checkpoint that has the name is replaced */
     /* Gives elements [first, first + count) of a page, in page layout: of the weights, at full precision (ST_PLANE_WEIGHT), or of
      * a moment. */
     strata_status (*read)(void *ctx, enum st_plane plane, uint32_t page, uint64_t first, uint64_t count, float *out);
     st_commit_model_fn *model;                            /* NULL: there are no small files */
-    strata_status (*progress)(void *ctx, uint64_t elems); /* so many more are written; NULL: nobody asks */
+    strata_status (*progress)(void *ctx, uint64_t elems); /* `elems` more are written; NULL: nobody asks */
     void *ctx;                                            /* of all three */
 };
 

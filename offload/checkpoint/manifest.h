@@ -64,7 +64,7 @@ struct st_manifest {
     uint32_t world, leaves;
     uint32_t numerics; /* grows when a sum or a rounding changes */
 
-    char device[64], isa[32], matmul[64]; /* bits are promised for these alone */
+    char device[64], isa[32], matmul[64]; /* bits are promised only for these */
 
     char optimizer[32];
     uint32_t moments; /* planes beside the master, 1 or 2 */

@@ -5,7 +5,7 @@
 
 #include "offload/checkpoint/checkpoint.h"
 
-/** Of the names and bytes of all files in `dir`, in the order of their names.
+/** The digest of the names and bytes of all files in `dir`, in the order of their names.
  *  E_IO, E_NOMEM; E_CORRUPT: there is something that is no file, or no directory */
 strata_status st_model_files_digest(char digest[ST_DIGEST_TEXT], const char *dir);
 /** E_CORRUPT if they are not what the checkpoint's manifest says. */

@@ -108,7 +108,7 @@ static strata_status make_dirs(const char *dir, const char *key, size_t *made)
     return STRATA_OK;
 }
 
-/* Those that keep a run from saving there. */
+/* Other runs that keep this one from saving there. */
 struct others {
     uint32_t live;
     char hidden[64]; /* "": none */
@@ -123,9 +123,9 @@ static void see_other(void *ctx, const char *name, enum st_owned_dir_state state
         snprintf(o->hidden, sizeof(o->hidden), "%s", name);
 }
 
-/* Of runs that begin at once one is first: else each would see the directories of all, and none would go on.  The lock (flock) is
- * on SAVE itself until the run has looked.  Where somebody keeps it for long, or the file system locks no directories, it goes on
- * without.  The descriptor, or -1. */
+/* Lets one of several runs that begin at once go first: else each would see the directories of all, and none would go on.  The
+ * lock (flock) is on SAVE itself until the run has looked.  If somebody keeps it for long, or the file system locks no
+ * directories, the run goes on without.  Returns the descriptor, or -1. */
 static int take_turn(const char *dir)
 {
     const int fd = st_fault_refuses("store.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -473,7 +473,7 @@ static strata_status judge_all(struct judged **out, const struct st_store *s, co
     return STRATA_OK;
 }
 
-/* Those of others, the newest whole ones, and those of the lowest scores. */
+/* Marks what stays: other runs' checkpoints, the newest whole ones, and those with the lowest scores. */
 static void choose_stays(struct judged *all, uint32_t count, uint32_t keep, uint32_t best)
 {
     uint32_t whole = 0;

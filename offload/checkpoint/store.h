@@ -77,14 +77,14 @@ enum st_store_judgement {
 /** @param score  out: of one that has one, the lower the better; NaN before the call */
 typedef enum st_store_judgement st_store_judge_fn(void *ctx, const char *path, uint64_t step, double *score);
 
-/** Of this run's checkpoints up to step `newest`, which it has just made or resumed from, remove those that are older than the
- *  `keep` (1 or more) newest whole ones and not among the `best` whole ones of the lowest scores, of equal ones the oldest.  So
- * with fewer whole ones than that none goes.  Those of later steps are of an attempt that the run has left, or damaged: they
- * neither count nor go.  @return the first failure; what can go goes */
+/** Remove checkpoints of this run up to step `newest`, which it has just made or resumed from.  The `keep` (1 or more) newest
+ *  whole ones stay, and the `best` whole ones with the lowest scores (the oldest of equal ones).  Checkpoints of later steps
+ *  are of an attempt that the run has left, or damaged: they neither count nor go.  @return the first failure; what can go goes
+ */
 strata_status st_store_prune(struct st_store *s, uint64_t newest, uint32_t keep, uint32_t best, st_store_judge_fn *judge,
                              void *ctx);
 
-/** Of what runs left in the directory: `seen` is called with the path of each run's directory, and whether that run lives.
+/** List what runs left in the directory: `seen` gets the path of each run's directory, and whether that run lives.
  *  @param sweep  remove those of dead runs instead
  *  @return how many were removed */
 uint32_t st_store_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live), void *ctx);

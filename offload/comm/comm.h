@@ -85,7 +85,7 @@ bool st_comm_is_parents(const struct st_comm *comm);
  *  @param what   for sentences: "gather_weight of page 7"; the same on every rank
  *  E_IO, naming rank and what: a peer is gone, failed or was aborted, disagrees in sizes or in what, or nothing was heard of it
  * for deadline_ns.  E_INVAL: another process is the rank; nothing has failed for that one.  E_INVAL, E_CONFIG, E_INPUT,
- * E_NUMERICS: a peer gave up with that.  After an error the comm is good for abort and close alone: later calls fail with the
+ * E_NUMERICS: a peer gave up with that.  After an error the comm is good only for abort and close: later calls fail with the
  * same sentence. Cost: nothing is allocated. */
 strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what);
 
@@ -124,7 +124,7 @@ struct st_comm_fact {
  * (another version of the program).  Otherwise as st_comm_exchange(), or E_NOMEM. */
 strata_status st_comm_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what);
 
-/** Ranks in one process, for tests: each comm belongs to a thread of its own; memory is copied straight from one rank's parts to
+/** Ranks in one process, for tests: each comm belongs to one thread; memory is copied straight from one rank's parts to
  *  another's.  @param out  [ranks], 2 or more; each is closed by itself.  E_NOMEM. */
 strata_status st_comm_threads_open(struct st_comm **out, uint32_t ranks, uint64_t deadline_ns);
 

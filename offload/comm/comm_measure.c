@@ -15,7 +15,7 @@
 #define WHAT        "the links between ranks"
 
 enum pairing {
-    PAIR_TWO,    /* ranks a and b alone */
+    PAIR_TWO,    /* only ranks a and b */
     PAIR_INSIDE, /* ranks of one node, on all nodes at once */
     PAIR_BETWEEN /* ranks of different nodes */
 };
@@ -66,7 +66,7 @@ static void list_peers(struct probe *p, uint64_t bytes)
     }
 }
 
-/* Seconds of one of so many exchanges, on the rank where they take longest. */
+/* Seconds of one exchange in the mean of `repeats`, on the rank where they take longest. */
 static strata_status time_exchanges(struct probe *p, uint32_t repeats, double *seconds)
 {
     uint64_t ns, all[ST_LINKS_RANKS_MAX];

@@ -10,7 +10,7 @@
 
 struct st_links {
     uint32_t ranks, here;                                /* ranks in all, and on rank 0's node */
-    double pair[ST_LINKS_RANKS_MAX][ST_LINKS_RANKS_MAX]; /* bytes per second of two ranks alone, [a][b] with a < b */
+    double pair[ST_LINKS_RANKS_MAX][ST_LINKS_RANKS_MAX]; /* bytes per second of only two ranks, [a][b] with a < b */
     double link_node, link_nodes;       /* as struct st_rates has them; 0: all are on one node, or each on its own */
     double latency_node, latency_nodes; /* seconds */
 };

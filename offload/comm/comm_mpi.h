@@ -7,7 +7,7 @@
 
 /** Opens strata_mpi.so (STRATA_MPI's, or the one installed with the program) and joins the ranks that MPI knows.
  *
- *  @param out          the comm; its world is MPI's.  NULL: MPI knows one rank alone, and has been ended again
+ *  @param out          the comm; its world is MPI's.  NULL: MPI knows only one rank, and has been ended again
  *  @param deadline_ns  of each exchange: how long nothing may arrive or leave
  *  @return E_NOSYS: no plugin, one of another version of this program, or an MPI that several threads may not call in turn; the
  *          sentence has what was tried.  E_IO: MPI does not start.  E_NOMEM

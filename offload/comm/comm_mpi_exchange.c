@@ -155,7 +155,7 @@ static strata_status advance(struct comm_mpi *m, const char *what, bool *moved)
 
 /* --- waiting --- */
 
-/* Of whom nothing is heard: the first one that has not come to this exchange, or else the first with bytes left. */
+/* The rank to name when nothing is heard: the first one that has not come to this exchange, or else the first with bytes left. */
 static uint32_t silent_rank(const struct comm_mpi *m)
 {
     uint32_t slow = m->base.world.rank == 0;

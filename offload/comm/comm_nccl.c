@@ -1,7 +1,7 @@
 /* comm_nccl.c - see offload/comm/comm_nccl.h.
  *
  * NCCL is used without blocking: a call that would wait for other ranks returns NCCL_IN_PROGRESS, and its state is asked for.  So
- * each wait here has a deadline, and NCCL is called by one thread alone: abort() by another one only makes that thread look up.
+ * each wait here has a deadline, and only one thread calls NCCL: abort() by another one only makes that thread look up.
  * With its data each rank sends every other one a head of 64 bytes, in the same group of messages, that says what it does. */
 #include "offload/comm/comm_nccl.h"
 #include "core/base/checksum.h"

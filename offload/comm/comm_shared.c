@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE  (UINT64_C(64) << 10) /* after so many bytes the other side may go on */
+#define PIECE  (UINT64_C(64) << 10) /* bytes after which the other side may go on */
 #define MEMORY (2 * sizeof(struct st_ring_shared))
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 

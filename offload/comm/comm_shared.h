@@ -1,8 +1,8 @@
 /* offload/comm/comm_shared.h - bytes between two processes of one node, through memory that both see.
  *
  * A pair has one memory with a ring for each direction; it has no name, so that nothing is left when processes die.  One thread
- * of one process writes a ring, one of the other one reads it.  Who finds it full or empty says so by st_ring_wait_room() and is woken
- * by other means: write and read tell when that is due. */
+ * of one process writes a ring, one of the other one reads it.  Who finds it full or empty says so by st_ring_wait_room() and is
+ * woken by other means: write and read tell when that is due. */
 #ifndef OFFLOAD_COMM_COMM_SHARED_H
 #define OFFLOAD_COMM_COMM_SHARED_H
 
@@ -13,7 +13,7 @@
 
 #define ST_RING_BYTES (UINT64_C(1) << 20) /* of each direction; larger ones leave the caches */
 
-/* In the shared memory; each member on a line of its own. */
+/* In the shared memory; each member on its own cache line. */
 struct st_ring_shared {
     _Alignas(64) _Atomic uint64_t head; /* bytes written ever; the writer's */
     _Alignas(64) _Atomic uint64_t tail; /* bytes read ever; the reader's */

@@ -16,7 +16,7 @@ struct st_meeting {
     uint64_t until_ns, deadline_ns;
     struct st_place self; /* host, port and local, by which this rank takes connections */
     /* out */
-    uint64_t cookie;         /* what the ranks of this meeting alone know */
+    uint64_t cookie;         /* only the ranks of this meeting know it */
     struct st_place *places; /* [ranks] by the caller */
 };
 

@@ -1,4 +1,4 @@
-/* mpi_plugin.c - strata_mpi.so: MPI behind offload/comm/mpi_plugin.h.  Only calls of MPI-3.1, counts below 2^31, bytes alone; no
+/* mpi_plugin.c - strata_mpi.so: MPI behind offload/comm/mpi_plugin.h.  Only calls of MPI-3.1, counts below 2^31, only bytes; no
  * call but the first and the last one waits. */
 #include "offload/comm/mpi_plugin.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct mpi {
-    MPI_Comm comm; /* the world's ranks, but for this program's messages alone */
+    MPI_Comm comm; /* the world's ranks, but only for this program's messages */
     int started;   /* by us */
     int slots;
     MPI_Request *requests; /* [slots] */

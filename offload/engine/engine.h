@@ -24,7 +24,7 @@ struct st_trace;
 /* How gradients become updates. */
 struct st_training_opts {
     struct st_optimizer optimizer;  /* its lr, betas and momentum apply until st_engine_set_...() changes them */
-    struct st_loss_scaling scaling; /* fp16 alone */
+    struct st_loss_scaling scaling; /* fp16 only */
     double clip_norm;               /* gradients with a larger norm are scaled down to it; 0: off */
     bool skip_overflow;             /* skip the update if a gradient is not finite; always so with fp16 */
     uint32_t max_skipped;           /* this many steps in a row without an update or a finite loss end a run; 0: no limit */
@@ -45,8 +45,8 @@ struct st_engine_opts {
     struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
     struct st_op_times *op_times;        /* the same: times every call of the device's ops */
-    /* Of a program of several ranks, borrowed until destroy: for host memory, and for the device's arena, which is the same one
-     * where that is host memory. */
+    /* For a program of several ranks, borrowed until destroy: for host memory, and for the device's arena (the same comm if that
+     * is host memory). */
     struct st_comm *comm, *device_comm;
 };
 
@@ -86,8 +86,8 @@ struct st_resume_opts {
     const struct st_extents *extents;
     const struct st_train_state *train;
     const uint32_t *volumes; /* [ST_SPACE_COUNT] of st_engine_swap(), the checkpoint's, attached and read only */
-    /* Of a checkpoint of several parts, as many as ranks resume it: the same of this rank's part alone, and the bytes of a part's
-     * spaces.  NULL: of one part, or it is copied. */
+    /* For a checkpoint of as many parts as ranks resume it: the volumes of this rank's part only, and the bytes of a part's
+     * spaces.  NULL: it has one part, or is copied. */
     const uint32_t *own;
     const uint64_t *part_bytes;
     bool rescales; /* the loss scale begins at this run's first one, which another has been asked for than that of the checkpoint
@@ -135,7 +135,7 @@ void st_engine_set_lr(struct st_engine *eng, double lr);
 /** Set the betas of the same updates; SGD: beta1 is the momentum.  Adam's bias correction uses their powers by the step's
  *  number. */
 void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2);
-/** What of the plan's host memory the device could not pin: see st_device_ops.pin and st_rates_stage(). */
+/** The part of the plan's host memory that the device could not pin: see st_device_ops.pin and st_rates_stage(). */
 const struct st_staged *st_engine_staged(const struct st_engine *eng);
 /** Optimizer steps of this run that were applied or whose update is pending; skipped ones do not count. */
 uint64_t st_engine_steps(const struct st_engine *eng);

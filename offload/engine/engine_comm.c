@@ -396,7 +396,7 @@ void st_engine_comm_issue(struct st_engine *eng)
 
 /* --- create and destroy --- */
 
-/* Of each page's norms, of the losses and of the tallies, what each rank has, where the host has it. */
+/* Lists what each rank has of the pages' norms, the losses and the tallies, if the host has it. */
 static void list_scalars(struct st_engine *eng, struct st_comm_part *parts, uint32_t rank)
 {
     const struct st_program *program = eng->program;

@@ -18,7 +18,7 @@ struct sink_span {
     strata_dtype format;
 };
 
-/* Elements of so many bytes: whole ones, and of NF4 whole records. */
+/* Elements in `bytes`: whole ones; for NF4 those of whole records. */
 static uint64_t elems_of(strata_dtype format, uint64_t bytes)
 {
     return format == STRATA_NF4 ? bytes / sizeof(struct st_nf4_block) * ST_NF4_ELEMS : bytes / strata_dtype_bytes(format);

@@ -3,8 +3,8 @@
  * Threads.  The swap's thread completes transfers: it finishes the op (dispatch.h), then wakes the caller through `wake`.  On a
  * device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and update
  * lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only hands ops
- * out: to the device's queues, and the host's work to one host thread, which alone runs the workers then.  Both complete ops in
- * the same way as the swap's thread (engine_async.c). */
+ * out: to the device's queues, and the host's work to one host thread, the only one that runs the workers then.  Both complete
+ * ops in the same way as the swap's thread (engine_async.c). */
 #ifndef OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 #define OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 
@@ -202,7 +202,7 @@ static inline const int32_t *st_engine_tokens(const struct st_engine *eng, const
 struct st_row_range {
     uint32_t first, end;
 };
-/* Those of a page of it that this rank adds gradients to, and, where it keeps shards, has. */
+/* The rows of one of its pages that this rank adds gradients to and, if it keeps shards, has. */
 struct st_row_range st_engine_own_rows(const struct st_engine *eng, uint32_t page);
 /* engine_scalars.c: did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the
  * device. */
@@ -212,7 +212,7 @@ uint32_t st_norms_of(const struct st_program *program, uint32_t page, uint32_t g
 
 /* engine_integrity.c: the extent that a plane of a chunk lies in, wherever it lives now, and the plane's first byte there. */
 uint32_t st_engine_extent(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t *at);
-/* Bytes of so many elements of it. */
+/* Bytes of `elems` elements of a chunk's plane. */
 static inline uint64_t st_chunk_plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane,
                                             uint64_t elems)
 {
@@ -321,13 +321,13 @@ struct st_ring {
     bool apart; /* failures are the ring's own */
     uint32_t count, next;
 };
-/* Of the bounce memory's slots, which are taken now if they were not. */
+/* Open a ring over the bounce memory's slots; allocates them if need be. */
 strata_status st_ring_bounce(struct st_ring *ring, struct st_engine *eng);
-/* Of the slots that the program's reads of this kind fill; none: an empty ring, which is only to be closed. */
+/* Open a ring over the slots that the program's reads of this kind fill; none: an empty ring, which is only to be closed. */
 void st_ring_open(struct st_ring *ring, const struct st_engine *eng, enum st_op_kind kind);
 /* The next slot, once its transfer is over. */
 strata_status st_ring_take(struct st_ring *ring, struct st_engine *eng, unsigned char **out);
-/* Start a transfer of so many bytes at `at` of an extent with the slot that was taken last. */
+/* Start a transfer of `bytes` at `at` of an extent with the slot that was taken last. */
 strata_status st_ring_start(struct st_ring *ring, struct st_engine *eng, enum st_io_op op, uint32_t extent, uint64_t at,
                             uint64_t bytes);
 /* The same for the whole of a page's weights. */
@@ -355,17 +355,17 @@ strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, void
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
-/* Of the tiles that begin in the part of its thing that a save's download has brought down. */
+/* Hash the tiles that start in this part of a save's download. */
 void st_engine_hash_part(struct st_engine *eng, const struct st_op *op, const void *data);
-void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state); /* alone */
+void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state); /* only the masters */
 /* Checksums of what lies on the device, which the host cannot see. */
 strata_status st_engine_hash_remote_state(struct st_engine *eng, uint32_t chunk, const unsigned char *from);
 strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page, const unsigned char *from, bool frozen);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
-/* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
-/* Of a page's rounded gradient, in the shard's layout; its updates check it. */
+/* Checksums of a page's rounded gradient, in the shard's layout; its updates check it. */
 void st_engine_hash_grad(struct st_engine *eng, uint32_t page, const void *grad);
 strata_status st_engine_grad_error(struct st_engine *eng, uint32_t chunk, uint64_t tile);
+/* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
 /* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
@@ -376,7 +376,7 @@ void st_engine_async_destroy(struct st_engine *eng);
 strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
 /* Whether the data that op reads is checked as soon as it arrives, in the running phase.  False without eng->async. */
 bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
-/* Whether the workers are the calling thread's while ops are under way: with eng->async they are the host thread's alone. */
+/* Whether the calling thread may use the workers while ops are under way: with eng->async only the host thread may. */
 bool st_engine_has_workers(const struct st_engine *eng);
 /* It has arrived (called on the swap's thread): have the host thread check it and complete the op. */
 void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
@@ -390,13 +390,13 @@ strata_status st_engine_drain(struct st_engine *eng);
 strata_status st_engine_apart(struct st_engine *eng);
 /* Take the times of the calls of a cycle that is over; the device is idle then.  Without op_times it does nothing. */
 strata_status st_engine_collect_times(struct st_engine *eng);
-/* Transfers outside a step; a failure of one that is apart is returned by its wait alone.  Of a whole page's weights, whose
- * frozen part may lie apart, */
+/* Transfers outside a step.  If `apart`, only the wait returns a failure.
+ * A whole page's weights, whose frozen part may lie elsewhere: */
 strata_status st_engine_page_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t page, void *buf);
-/* of a volume of the swap, */
+/* Bytes of a volume of the swap: */
 strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume,
                                      uint64_t offset, void *buf, uint64_t bytes);
-/* of an extent's bytes from `at` on, from or to `buf`; io stays untouched until the wait is over. */
+/* Bytes of an extent from `at` on, from or to `buf`; io stays untouched until the wait is over: */
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
                                        uint64_t at, void *buf, uint64_t bytes, bool apart);
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io);

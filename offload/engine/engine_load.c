@@ -212,7 +212,7 @@ static strata_status zero_on_device(struct st_engine *eng, const struct st_momen
     return st;
 }
 
-/* The checksum of so many zero moments, at most a tile's. */
+/* The checksum of `elems` zero moments, at most a tile's. */
 static uint64_t zeros_sum(struct st_engine *eng, uint64_t elems)
 {
     const uint64_t bytes = st_moment_bytes(eng->program->moment_format, elems);

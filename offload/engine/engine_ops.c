@@ -128,7 +128,7 @@ static strata_status copy_weights(struct st_engine *eng, const struct st_op *op,
     return st;
 }
 
-/* A sum in page layout, to one of the shard alone. */
+/* A sum in page layout, to one of only the shard. */
 static strata_status download_cut(struct st_engine *eng, const struct st_op *op, float *to, const float *from)
 {
     const struct st_page *page = &eng->program->workload.pages[op->page], *shard = &eng->program->shards[op->page];
@@ -464,7 +464,7 @@ static strata_status end_of_step(struct st_engine *eng, const struct st_op *op)
 
 typedef strata_status run_fn(struct st_engine *eng, const struct st_op *op);
 
-/* Kinds with a function of their own. */
+/* Kinds that have a function. */
 static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_UPDATE] = update,
     [ST_OP_UPDATE_DEVICE] = st_engine_update_chunk_device,

@@ -28,8 +28,8 @@ static const char *corrupt_site(const struct st_engine_io *io)
                                              : "engine.corrupt";
 }
 
-/* Has the frozen part of a page follow what has been moved of it, which lies in a set.  Where it is written, from the block on
- * that both have: who reads what is frozen alone, another layout that resumes or verify, looks for all of it in the base. */
+/* Continue with the page's frozen part.  It lives in the base, so that readers of frozen data (another layout that resumes,
+ * verify) find all of it there; the shared boundary block is written to both. */
 static strata_status start_rest(struct st_engine_io *io)
 {
     struct st_engine *eng = io->engine;

@@ -3,7 +3,7 @@
  * Called between steps; or a step does it itself, by the program's ops of phase SAVE.  What lives on NVMe lies in the set that
  * updates write already; what lives in memory is written to its place there now, what is frozen once, to the base.  After
  * st_engine_use_set() updates write to another set, so that this one stays as it is: where it became no checkpoint and no update
- * has followed, it is what is saved again.  A failure here is the save's alone: the engine goes on. */
+ * has followed, it is what is saved again.  A failure here is only the save's: the engine goes on. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"

@@ -7,8 +7,8 @@
 strata_status st_engine_reduce_sum(struct st_engine *eng, const struct st_op *op)
 {
     return eng->device->ops->reduce(eng->device, st_engine_operand(eng, op, ST_ROLE_SUM),
-                                  st_engine_operand(eng, op, ST_ROLE_ADDEND), STRATA_F32,
-                                  eng->program->workload.pages[op->page].trained_elems);
+                                    st_engine_operand(eng, op, ST_ROLE_ADDEND), STRATA_F32,
+                                    eng->program->workload.pages[op->page].trained_elems);
 }
 
 /* --- rounding --- */
@@ -18,7 +18,7 @@ strata_status st_engine_reduce_sum(struct st_engine *eng, const struct st_op *op
 struct finish {
     const struct st_program *program;
     uint32_t page, group;
-    bool cut;           /* the sum is of the shard alone */
+    bool cut;           /* the sum is of only the shard */
     uint64_t tile, end; /* of the group: the next run's first, the slice's end */
     struct st_slice slice;
     /* out */
@@ -248,8 +248,8 @@ strata_status st_engine_reduce_ranks(struct st_engine *eng, const struct st_op *
     const struct st_page *page = &program->workload.pages[op->page];
     float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     struct reduce f = {.eng = eng,
-                     .wire = st_engine_operand(eng, op, ST_ROLE_WIRE),
-                     .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1)};
+                       .wire = st_engine_operand(eng, op, ST_ROLE_WIRE),
+                       .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1)};
 
     f.spare = (float *)(void *)(f.wire + st_program_wire_leaving(program, op->page));
     for (uint32_t i = 0; i < page->group_count; i++) {
