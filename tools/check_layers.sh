@@ -32,7 +32,7 @@ BEGIN {
     allow["nvme/method"] = "core/ strata/"
     allow["nvme/mover"] = "nvme/method/ core/ strata/"
     allow["nvme/swap"] = "nvme/method/ nvme/mover/ core/ strata/"
-    allow["nvme/handle"] = "nvme/method/ core/ strata/"
+    allow["nvme/handle"] = "nvme/method/ nvme/mover/ core/ strata/"
     allow["nvme/measure"] = "nvme/method/ nvme/mover/ nvme/swap/ core/ strata/"
     allow["offload"] = "kernels/kernels.h core/ strata/"
     allow["offload/optim"] = "kernels/ core/ strata/"

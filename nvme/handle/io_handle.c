@@ -1,7 +1,7 @@
 /* nvme/handle/io_handle.c - the public handle (strata/io.h): opening it, starting requests, and waiting for them.
  *
  * Any thread may call it; shared data is guarded by the handle's lock, which is held for a few instructions at a time.  Request
- * records are kept in chunks that never move; their number grows with the most requests ever outstanding. */
+ * records never move; their number grows with the most requests ever outstanding. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -9,6 +9,7 @@
 #include "core/system/clock.h"
 #include "core/system/thread.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +38,21 @@ strata_status st_handle_check(const struct strata_io *io)
                     (long)io->pid, (long)getpid());
 }
 
-void st_handle_wait_ended(struct strata_io *io)
+bool st_handle_wait_ended(struct strata_io *io, uint64_t deadline_ns)
 {
+    bool in_time;
+
     io->waiters++;
-    pthread_cond_wait(&io->ended, &io->lock);
+    in_time = st_cond_wait(&io->ended, &io->lock, deadline_ns);
     io->waiters--;
+    return in_time;
+}
+
+void st_handle_submit(struct strata_io *io, struct st_transfer *transfer)
+{
+    const strata_status st = st_mover_submit(io->mover, transfer);
+
+    assert(st == STRATA_OK); /* the volume is there, and takes any range */
 }
 
 /* --- opening --- */
@@ -67,12 +78,11 @@ static strata_status check_opts(struct strata_io_opts *o, const struct strata_io
     return st_io_check_depth(o->queue_depth);
 }
 
-/* Maps one bounce buffer per slot.  This reserves address space; memory is used when a buffer is first touched. */
-static strata_status create_slots(struct strata_io *io)
+/* Maps as many bounce buffers as fill the queue.  This reserves address space; memory is used when a buffer is first touched. */
+static strata_status create_bounces(struct strata_io *io)
 {
-    const uint32_t depth = io->thread.opts.queue_depth;
-    const size_t bytes = (size_t)depth * io->bounce_bytes;
-    strata_status st = st_io_alloc((void **)&io->slots, depth, sizeof(*io->slots));
+    const size_t bytes = (size_t)io->queue_depth * io->bounce_bytes;
+    strata_status st = st_io_alloc((void **)&io->bounces, io->queue_depth, sizeof(*io->bounces));
     void *map;
 
     if (st != STRATA_OK)
@@ -82,50 +92,56 @@ static strata_status create_slots(struct strata_io *io)
               : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return st_error(STRATA_E_NOMEM, "%zu bytes for unaligned transfers could not be mapped: see ulimit -v", bytes);
-    io->bounce = map;
-    for (uint32_t i = 0; i < depth; i++) {
-        io->slots[i].io = io;
-        io->slots[i].req.done = st_handle_piece_done;
-        io->slots[i].bounce = io->bounce + (size_t)i * io->bounce_bytes;
-        io->slots[i].next = io->free_slots;
-        io->free_slots = &io->slots[i];
+    io->bounce_memory = map;
+    for (uint32_t i = 0; i < io->queue_depth; i++) {
+        struct st_hbounce *bounce = &io->bounces[i];
+
+        bounce->memory = io->bounce_memory + (size_t)i * io->bounce_bytes;
+        bounce->transfer = (struct st_transfer){.buf = bounce->memory, .done = st_handle_bounce_done, .owner = bounce};
+        bounce->next = io->free_bounces;
+        io->free_bounces = bounce;
     }
     return STRATA_OK;
 }
 
-static uint32_t chunk_records(uint32_t chunk)
-{
-    return ST_HANDLE_CHUNK_FIRST << chunk;
-}
-
 static void handle_free(struct strata_io *io)
 {
-    for (uint32_t k = 0; k < io->chunk_count; k++) {
-        for (uint32_t i = 0; i < chunk_records(k); i++) {
-            free(io->chunks[k][i].sentence);
-            pthread_cond_destroy(&io->chunks[k][i].ended);
-        }
-        free(io->chunks[k]);
+    for (uint32_t i = 0; i < io->record_count; i++) {
+        free(io->records[i]->sentence);
+        pthread_cond_destroy(&io->records[i]->ended);
+        free(io->records[i]);
     }
+    free(io->records);
     st_handle_free_buffers(io);
     st_arena_destroy(&io->region);
-    if (io->bounce != NULL)
-        munmap(io->bounce, (size_t)io->thread.opts.queue_depth * io->bounce_bytes);
-    free(io->slots);
+    if (io->bounce_memory != NULL)
+        munmap(io->bounce_memory, (size_t)io->queue_depth * io->bounce_bytes);
+    free(io->bounces);
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->lock);
     free(io);
 }
 
-static strata_status start_best(struct strata_io *io, const char *method)
+/* Where "auto" may choose, the next method is tried. */
+static strata_status start_mover(struct strata_io *io, const struct strata_io_opts *o, const struct st_io_opts *fake)
 {
-    strata_status st = st_io_thread_start(&io->thread);
-    const struct st_io_ops *next;
+    struct st_mover_opts opts = {.ops = io->ops,
+                                 .io = fake != NULL ? *fake : (struct st_io_opts){0},
+                                 .drive_count = 1,
+                                 .block_bytes = o->block_bytes,
+                                 .region = io->region.base,
+                                 .region_bytes = io->region.bytes,
+                                 .patience = {.report_ns = UINT64_MAX}}; /* strata_io_wait() says what takes long */
+    strata_status st;
 
-    while (st != STRATA_OK && st_io_is_auto(method) && (next = st_io_next(io->thread.ops, st)) != NULL) {
-        io->thread.ops = next;
-        st = st_io_thread_start(&io->thread);
-    }
+    opts.io.queue_depth = o->queue_depth;
+    opts.io.start_in_reap = true; /* a reap() follows each submit() */
+    opts.io.threads = o->threads;
+    opts.io.files = ST_IO_FILES_MAX;
+    st = st_mover_start(&io->mover, &opts, &io->registered);
+    while (st != STRATA_OK && st_io_is_auto(o->method) && (opts.ops = st_io_next(opts.ops, st)) != NULL)
+        st = st_mover_start(&io->mover, &opts, &io->registered);
+    io->ops = opts.ops;
     return st;
 }
 
@@ -142,29 +158,16 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
     pthread_mutex_init(&io->lock, NULL);
     st_cond_init(&io->ended);
     io->pid = getpid();
-    io->block_bytes = o.block_bytes;
+    io->queue_depth = o.queue_depth;
+    io->turn_bytes = (uint64_t)o.queue_depth * o.block_bytes;
     io->bounce_bytes = o.block_bytes < BOUNCE_BYTES_MAX ? o.block_bytes : BOUNCE_BYTES_MAX;
-    io->thread = (struct st_io_thread){.ops = st_io_find(o.method, NULL),
-                                       .opts = fake != NULL ? *fake : (struct st_io_opts){0},
-                                       .lock = &io->lock,
-                                       .owner = io,
-                                       .take = st_handle_take,
-                                       .run = st_handle_run};
-    io->thread.opts.queue_depth = o.queue_depth;
-    io->thread.opts.start_in_reap = true; /* a reap() follows each submit() */
-    io->thread.opts.threads = o.threads;
-    if (io->thread.ops == NULL) {
+    if ((io->ops = st_io_find(o.method, NULL)) == NULL) {
         st = st_error(STRATA_E_INVAL, "io method \"%s\" is unknown: auto, uring, aio, threads", o.method);
         goto fail;
     }
-    io->fake = strcmp(io->thread.ops->name, "fake") == 0;
-    if ((st = create_slots(io)) != STRATA_OK)
-        goto fail;
-    if ((st = st_arena_create(&io->region, "I/O buffers", o.buffer_bytes, NULL)) != STRATA_OK)
-        goto fail;
-    io->thread.region = io->region.base;
-    io->thread.region_bytes = io->region.bytes;
-    if ((st = start_best(io, o.method)) != STRATA_OK)
+    if ((st = create_bounces(io)) != STRATA_OK ||
+        (st = st_arena_create(&io->region, "I/O buffers", o.buffer_bytes, NULL)) != STRATA_OK ||
+        (st = start_mover(io, &o, fake)) != STRATA_OK)
         goto fail;
     *out = io;
     return STRATA_OK;
@@ -185,8 +188,16 @@ static void wait_idle(struct strata_io *io)
 {
     pthread_mutex_lock(&io->lock);
     while (io->oldest != NULL)
-        st_handle_wait_ended(io);
+        (void)st_handle_wait_ended(io, 0);
     pthread_mutex_unlock(&io->lock);
+}
+
+/* With its sentence. */
+static strata_status status_of(const struct st_hreq *req)
+{
+    const strata_status st = req->result.status;
+
+    return st == STRATA_OK ? st : st_error(st, "%s", req->sentence != NULL ? req->sentence : strata_status_text(st));
 }
 
 /* The earliest failure whose status was not taken; nothing runs any more. */
@@ -194,19 +205,13 @@ static strata_status untaken_failure(const struct strata_io *io)
 {
     const struct st_hreq *first = NULL;
 
-    for (uint32_t k = 0; k < io->chunk_count; k++)
-        for (uint32_t i = 0; i < chunk_records(k); i++) {
-            const struct st_hreq *req = &io->chunks[k][i];
+    for (uint32_t i = 0; i < io->record_count; i++) {
+        const struct st_hreq *req = io->records[i];
 
-            if (req->used && req->result.status != STRATA_OK && (first == NULL || req->sequence < first->sequence))
-                first = req;
-        }
-    if (first != NULL)
-        return st_error(first->result.status, "%s",
-                        first->sentence != NULL ? first->sentence : strata_status_text(first->result.status));
-    if (io->detached_status != STRATA_OK)
-        return st_error(io->detached_status, "%s", io->detached_error);
-    return STRATA_OK;
+        if (req->used && req->result.status != STRATA_OK && (first == NULL || req->sequence < first->sequence))
+            first = req;
+    }
+    return first != NULL ? status_of(first) : STRATA_OK;
 }
 
 strata_status strata_io_close(struct strata_io *io)
@@ -221,7 +226,7 @@ strata_status strata_io_close(struct strata_io *io)
     while (io->files != NULL)
         if ((st = strata_io_close_file(io->files)) != STRATA_OK)
             worst = st;
-    st_io_thread_stop(&io->thread);
+    st_mover_stop(io->mover);
     if ((st = untaken_failure(io)) != STRATA_OK)
         worst = st;
     handle_free(io);
@@ -232,32 +237,34 @@ strata_status strata_io_close(struct strata_io *io)
 
 static bool grow(struct strata_io *io)
 {
-    const uint32_t count = chunk_records(io->chunk_count);
-    struct st_hreq *chunk;
+    const uint32_t room = io->record_room > 0 ? 2 * io->record_room : 256;
+    struct st_hreq **more;
 
-    if (io->chunk_count == ST_HANDLE_CHUNKS_MAX ||
-        st_io_alloc((void **)&chunk, count, sizeof(*chunk)) != STRATA_OK)
+    if (io->record_count < io->record_room)
+        return true;
+    if (st_io_alloc((void **)&more, room, sizeof(struct st_hreq *)) != STRATA_OK)
         return false;
-    for (uint32_t i = count; i-- > 0;) {
-        chunk[i].index = io->record_count + i;
-        chunk[i].generation = 1;
-        st_cond_init(&chunk[i].ended);
-        chunk[i].next = io->free_records;
-        io->free_records = &chunk[i];
-    }
-    io->record_count += count;
-    io->chunks[io->chunk_count++] = chunk;
+    for (uint32_t i = 0; i < io->record_count; i++)
+        more[i] = io->records[i];
+    free(io->records);
+    io->records = more;
+    io->record_room = room;
     return true;
 }
 
 static struct st_hreq *take_record(struct strata_io *io)
 {
-    struct st_hreq *req;
+    struct st_hreq *req = io->free_records;
 
-    if (io->free_records == NULL && !grow(io))
+    if (req != NULL) {
+        io->free_records = req->next;
+        return req;
+    }
+    if (!grow(io) || st_io_alloc((void **)&req, 1, sizeof(*req)) != STRATA_OK)
         return NULL;
-    req = io->free_records;
-    io->free_records = req->next;
+    st_cond_init(&req->ended);
+    req->index = io->record_count;
+    io->records[io->record_count++] = req;
     return req;
 }
 
@@ -272,18 +279,10 @@ void st_handle_give_record(struct strata_io *io, struct st_hreq *req)
 
 static struct st_hreq *find(const struct strata_io *io, strata_io_request request)
 {
-    uint32_t index = (uint32_t)request.bits;
-    const uint32_t generation = (uint32_t)(request.bits >> 32);
+    const uint32_t index = (uint32_t)request.bits, generation = (uint32_t)(request.bits >> 32);
+    struct st_hreq *req = index < io->record_count ? io->records[index] : NULL;
 
-    if (index >= io->record_count)
-        return NULL;
-    for (uint32_t k = 0; k < io->chunk_count; index -= chunk_records(k), k++)
-        if (index < chunk_records(k)) {
-            struct st_hreq *req = &io->chunks[k][index];
-
-            return req->used && !req->detached && req->generation == generation ? req : NULL;
-        }
-    return NULL;
+    return req != NULL && req->used && !req->detached && req->generation == generation ? req : NULL;
 }
 
 static strata_status unknown_request(strata_io_request request)
@@ -296,13 +295,10 @@ static strata_status unknown_request(strata_io_request request)
 
 static void fill(struct st_hreq *req, struct strata_io_file *file, enum st_io_op op, uint64_t offset, char *buf, uint64_t bytes)
 {
-    const struct st_hreq old = *req;
-
     /* Do not reinitialise the condition: other threads may still be leaving it. */
     req->used = req->going = true;
-    req->cancel_asked = req->running = req->stopped = req->extends = req->pads = false;
-    req->generation = old.generation + 1 == 0 ? 1 : old.generation + 1;
-    req->next = req->next_cancel = NULL;
+    req->cancel_asked = req->running = req->stopped = req->over = req->cancel_came = false;
+    req->generation = req->generation + 1 == 0 ? 1 : req->generation + 1;
     req->result = (struct strata_io_result){.status = STRATA_OK};
     req->file = file;
     req->op = op;
@@ -310,9 +306,10 @@ static void fill(struct st_hreq *req, struct strata_io_file *file, enum st_io_op
     req->offset = req->at = offset;
     req->end = offset + bytes;
     req->start_ns = st_clock_ns();
-    req->pieces = 0;
-    req->bytes_moved = 0;
-    req->status = STRATA_OK;
+    req->parts = 0;
+    req->cancel = (struct st_transfer){.op = op, .volume = file->volume, .done = st_handle_cancel_arrived, .owner = req};
+    req->in_place[0] = req->in_place[1] = req->cancel;
+    req->in_place[0].done = st_handle_arrived;
 }
 
 static void enqueue(struct strata_io *io, struct st_hreq *req)
@@ -324,12 +321,7 @@ static void enqueue(struct strata_io *io, struct st_hreq *req)
     io->youngest = req;
     req->file->outstanding++;
     io->counters.outstanding++;
-    if (io->inbox.first == NULL)
-        io->inbox.first = req;
-    else
-        io->inbox.last->next = req;
-    io->inbox.last = req;
-    st_io_thread_nudge(&io->thread);
+    st_handle_submit(io, &req->in_place[0]);
 }
 
 static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64_t offset, char *buf, uint64_t bytes,
@@ -409,23 +401,23 @@ static void put_result(struct strata_io_result *result, const struct st_hreq *re
 {
     if (result == NULL)
         return;
-    *result = req->result;
-    if (req->going)
+    if (req->going) /* the rest is the I/O thread's */
         *result = (struct strata_io_result){.status = STRATA_E_BUSY, .seconds = age(req)};
+    else
+        *result = req->result;
 }
 
 /* Lock held: the request has ended. */
 static strata_status take(struct strata_io *io, struct st_hreq *req)
 {
-    strata_status st = req->result.status;
+    const strata_status st = status_of(req);
 
-    if (st != STRATA_OK)
-        st = st_error(st, "%s", req->sentence != NULL ? req->sentence : strata_status_text(st));
     st_handle_give_record(io, req);
     return st;
 }
 
-strata_status strata_io_wait(struct strata_io *io, strata_io_request request, double seconds, struct strata_io_result *result)
+static strata_status wait_for(struct strata_io *io, strata_io_request request, double seconds, struct strata_io_result *result,
+                              bool polls)
 {
     const uint64_t deadline = deadline_of(seconds);
     bool late = seconds == 0;
@@ -442,25 +434,19 @@ strata_status strata_io_wait(struct strata_io *io, strata_io_request request, do
     }
     if (req != NULL)
         put_result(result, req);
-    st = req == NULL ? unknown_request(request) : req->going ? out_of_time(io, seconds) : take(io, req);
+    st = req == NULL ? unknown_request(request) : !req->going ? take(io, req) : polls ? STRATA_E_BUSY : out_of_time(io, seconds);
     pthread_mutex_unlock(&io->lock);
     return st;
 }
 
+strata_status strata_io_wait(struct strata_io *io, strata_io_request request, double seconds, struct strata_io_result *result)
+{
+    return wait_for(io, request, seconds, result, false);
+}
+
 strata_status strata_io_poll(struct strata_io *io, strata_io_request request, struct strata_io_result *result)
 {
-    struct st_hreq *req;
-    strata_status st = st_handle_check(io);
-
-    if (st != STRATA_OK)
-        return st;
-    pthread_mutex_lock(&io->lock);
-    req = find(io, request);
-    if (req != NULL)
-        put_result(result, req);
-    st = req == NULL ? unknown_request(request) : req->going ? STRATA_E_BUSY : take(io, req);
-    pthread_mutex_unlock(&io->lock);
-    return st;
+    return wait_for(io, request, 0, result, true);
 }
 
 strata_status strata_io_cancel(struct strata_io *io, strata_io_request request)
@@ -474,9 +460,7 @@ strata_status strata_io_cancel(struct strata_io *io, strata_io_request request)
     req = find(io, request);
     if (req != NULL && req->going && !req->cancel_asked) {
         req->cancel_asked = true;
-        req->next_cancel = io->cancels;
-        io->cancels = req;
-        st_io_thread_nudge(&io->thread);
+        st_handle_submit(io, &req->cancel);
     }
     pthread_mutex_unlock(&io->lock);
     return req != NULL ? STRATA_OK : unknown_request(request);
@@ -493,16 +477,13 @@ strata_status strata_io_wait_all(struct strata_io *io, double seconds)
         return st;
     pthread_mutex_lock(&io->lock);
     mark = io->next_sequence;
-    while (io->oldest != NULL && io->oldest->sequence < mark && !late) {
-        io->waiters++;
-        late = !st_cond_wait(&io->ended, &io->lock, deadline);
-        io->waiters--;
-    }
+    while (io->oldest != NULL && io->oldest->sequence < mark && !late)
+        late = !st_handle_wait_ended(io, deadline);
     if (io->oldest != NULL && io->oldest->sequence < mark) {
         st = out_of_time(io, seconds);
-    } else if (io->detached_status != STRATA_OK) {
-        st = st_error(io->detached_status, "%s", io->detached_error);
-        io->detached_status = STRATA_OK;
+    } else if (io->detached_failed != NULL) {
+        st = take(io, io->detached_failed);
+        io->detached_failed = NULL;
     }
     pthread_mutex_unlock(&io->lock);
     return st;
@@ -524,10 +505,10 @@ void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *cou
 
 const char *strata_io_get_method(const struct strata_io *io)
 {
-    return io != NULL ? io->thread.ops->name : "";
+    return io != NULL ? io->ops->name : "";
 }
 
 bool strata_io_get_registered(const struct strata_io *io)
 {
-    return io != NULL && io->thread.registered;
+    return io != NULL && io->registered;
 }

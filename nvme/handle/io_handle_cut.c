@@ -1,4 +1,4 @@
-/* nvme/handle/io_handle_cut.c - pieces of requests, and which requests wait for which.
+/* nvme/handle/io_handle_cut.c - parts of requests, and which requests wait for which.
  *
  * A direct file moves whole blocks between the drive and aligned memory.  Blocks that a request covers only in part, and data at
  * an unaligned address, go through a bounce buffer; a block that is written in part is first read into it.  The last block of a
@@ -24,29 +24,6 @@ static uint64_t up(uint64_t at)
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
-}
-
-void st_handle_list_push(struct st_hlist *list, struct st_hreq *req)
-{
-    req->behind = NULL;
-    req->before = list->last;
-    if (list->last != NULL)
-        list->last->behind = req;
-    else
-        list->first = req;
-    list->last = req;
-}
-
-void st_handle_list_remove(struct st_hlist *list, struct st_hreq *req)
-{
-    if (req->before != NULL)
-        req->before->behind = req->behind;
-    else
-        list->first = req->behind;
-    if (req->behind != NULL)
-        req->behind->before = req->before;
-    else
-        list->last = req->before;
 }
 
 /* --- order --- */
@@ -75,94 +52,105 @@ bool st_handle_conflict(const struct st_hreq *a, const struct st_hreq *b)
     return a->claim_begin < b->claim_end && b->claim_begin < a->claim_end;
 }
 
-/* --- pieces --- */
+/* --- parts --- */
 
-static bool is_aligned(const struct st_hreq *req)
+static char *user_of(const struct st_hreq *req)
 {
-    return (uintptr_t)(req->buf + (req->at - req->offset)) % req->file->memory_align == 0;
+    return req->buf + (req->at - req->offset);
 }
 
-/* Fills in the piece [from, from + bytes) of the file; the caller asked for [at, to) of it. */
-static void put_piece(struct st_hreq *req, struct st_hslot *slot, uint64_t from, uint64_t bytes, uint64_t to, bool bounced)
+/* The largest part that a bounce buffer takes of an unaligned read. */
+static uint64_t small(const struct st_hreq *req)
 {
-    slot->request = req;
-    slot->bounced = bounced;
-    slot->fetching = false;
-    slot->user = req->buf + (req->at - req->offset);
-    slot->user_bytes = (uint32_t)(to - req->at);
-    slot->into = (uint32_t)(req->at - from);
-    slot->req.op = req->op;
-    slot->req.offset = from;
-    slot->req.bytes = (uint32_t)bytes;
-    slot->req.bytes_least = bounced && req->op == ST_IO_READ ? (uint32_t)(to - from) : 0;
-    slot->req.buf = bounced ? slot->bounce : slot->user;
+    return least(SMALL_BYTES, req->file->io->bounce_bytes);
+}
+
+uint64_t st_handle_in_place(const struct st_hreq *req)
+{
+    if (!req->file->direct)
+        return least(req->end - req->at, req->file->io->turn_bytes);
+    if (req->at % BLOCK != 0 || (uintptr_t)user_of(req) % req->file->memory_align != 0)
+        return 0;
+    if (req->op == ST_IO_READ && req->end % BLOCK != 0 && up(req->end) - req->at <= small(req))
+        return 0;
+    return least(down(req->end) - req->at, req->file->io->turn_bytes);
+}
+
+void st_handle_cut(struct st_hreq *req, struct st_transfer *transfer, uint64_t bytes)
+{
+    transfer->offset = req->at;
+    transfer->bytes = bytes;
+    transfer->buf = user_of(req);
+    transfer->done = st_handle_part_done;
+    req->at += bytes;
+}
+
+/* Fills in the part [from, from + bytes) of the file; the caller asked for [at, to) of it. */
+static void put_part(struct st_hreq *req, struct st_hbounce *bounce, uint64_t from, uint64_t bytes, uint64_t to)
+{
+    bounce->fetching = false;
+    bounce->user = user_of(req);
+    bounce->user_bytes = (uint32_t)(to - req->at);
+    bounce->into = (uint32_t)(req->at - from);
+    bounce->transfer.op = req->op;
+    bounce->transfer.volume = req->file->volume;
+    bounce->transfer.offset = from;
+    bounce->transfer.bytes = bytes;
+    bounce->transfer.bytes_least = req->op == ST_IO_READ ? (uint32_t)(to - from) : 0;
     req->at = to;
 }
 
-/* Cuts whole blocks from an aligned offset on, up to `limit`, without a copy if the address is aligned. */
-static void cut_blocks(struct st_hreq *req, struct st_hslot *slot, uint64_t limit, uint32_t block_bytes, uint32_t bounce_bytes)
+/* Unaligned blocks, or a block that is read in part; a small read in one piece. */
+static void cut_read(struct st_hreq *req, struct st_hbounce *bounce)
 {
-    const bool bounced = !is_aligned(req);
-    const uint64_t bytes = least(limit - req->at, bounced ? bounce_bytes : block_bytes);
+    const uint64_t from = down(req->at), blocks = least(down(req->end) - from, req->file->io->bounce_bytes);
+    uint64_t bytes = up(req->end) - from;
 
-    put_piece(req, slot, req->at, bytes, req->at + bytes, bounced);
-    if (bounced && req->op == ST_IO_WRITE)
-        memcpy(slot->bounce, slot->user, slot->user_bytes);
-}
-
-static void cut_read(struct st_hreq *req, struct st_hslot *slot, uint32_t block_bytes, uint32_t bounce_bytes)
-{
-    const bool odd = req->at % BLOCK != 0 || req->end % BLOCK != 0 || !is_aligned(req);
-    const uint64_t from = down(req->at);
-
-    if (odd && up(req->end) - from <= least(SMALL_BYTES, bounce_bytes))
-        put_piece(req, slot, from, up(req->end) - from, req->end, true);
-    else if (req->at != from || req->end - req->at < BLOCK)
-        put_piece(req, slot, from, BLOCK, least(req->end, from + BLOCK), true);
-    else
-        cut_blocks(req, slot, down(req->end), block_bytes, bounce_bytes);
+    if (bytes > small(req))
+        bytes = req->at != from || blocks == 0 ? BLOCK : blocks;
+    put_part(req, bounce, from, bytes, least(req->end, from + bytes));
 }
 
 /* Cuts a block that is written in part: its old contents are read first, unless none of them stay. */
-static void cut_part(struct st_hreq *req, struct st_hslot *slot)
+static void cut_part(struct st_hreq *req, struct st_hbounce *bounce)
 {
     const uint64_t from = down(req->at), to = least(req->end, from + BLOCK);
     const uint64_t there = req->bytes_at_start > from ? least(BLOCK, req->bytes_at_start - from) : 0;
     const bool keeps = there > 0 && (req->at > from || to < from + there);
 
-    put_piece(req, slot, from, BLOCK, to, true);
+    put_part(req, bounce, from, BLOCK, to);
     if (!keeps) {
-        memset(slot->bounce, 0, BLOCK);
-        memcpy(slot->bounce + slot->into, slot->user, slot->user_bytes);
+        memset(bounce->memory, 0, BLOCK);
+        memcpy(bounce->memory + bounce->into, bounce->user, bounce->user_bytes);
         return;
     }
-    slot->fetching = true;
-    slot->req.op = ST_IO_READ;
-    slot->req.bytes_least = (uint32_t)there;
+    bounce->fetching = true;
+    bounce->transfer.op = ST_IO_READ;
+    bounce->transfer.bytes_least = (uint32_t)there;
 }
 
-void st_handle_merge(struct st_hslot *slot)
+void st_handle_merge(struct st_hbounce *bounce)
 {
-    assert(slot->fetching);
-    slot->fetching = false;
-    memset(slot->bounce + slot->req.bytes_least, 0, BLOCK - slot->req.bytes_least); /* beyond the end */
-    memcpy(slot->bounce + slot->into, slot->user, slot->user_bytes);
-    slot->req.op = ST_IO_WRITE;
-    slot->req.bytes_least = 0;
+    const uint32_t there = bounce->transfer.bytes_least;
+
+    assert(bounce->fetching);
+    bounce->fetching = false;
+    memset(bounce->memory + there, 0, BLOCK - there); /* beyond the end */
+    memcpy(bounce->memory + bounce->into, bounce->user, bounce->user_bytes);
+    bounce->transfer.op = ST_IO_WRITE;
+    bounce->transfer.bytes_least = 0;
 }
 
-void st_handle_cut(struct st_hreq *req, struct st_hslot *slot, uint32_t block_bytes, uint32_t bounce_bytes)
+void st_handle_cut_bounced(struct st_hreq *req, struct st_hbounce *bounce)
 {
-    assert(req->at < req->end);
-    if (!req->file->direct) {
-        const uint64_t bytes = least(req->end - req->at, block_bytes);
+    const uint64_t bytes = least(down(req->end) - req->at, req->file->io->bounce_bytes);
 
-        put_piece(req, slot, req->at, bytes, req->at + bytes, false);
-    } else if (req->op == ST_IO_READ) {
-        cut_read(req, slot, block_bytes, bounce_bytes);
+    if (req->op == ST_IO_READ) {
+        cut_read(req, bounce);
     } else if (req->at % BLOCK != 0 || req->end - req->at < BLOCK) {
-        cut_part(req, slot);
+        cut_part(req, bounce);
     } else {
-        cut_blocks(req, slot, down(req->end), block_bytes, bounce_bytes);
+        put_part(req, bounce, req->at, bytes, req->at + bytes);
+        memcpy(bounce->memory, bounce->user, bounce->user_bytes);
     }
 }

@@ -1,6 +1,6 @@
 /* nvme/handle/io_handle_file.c - files of a handle: opening, reserving space, direct or buffered mode, exact size, closing.
  *
- * Any thread opens a file; the I/O thread closes it once no request is left. */
+ * Any thread opens a file, and closes it once no request is left. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -22,6 +22,11 @@
 
 /* --- opening --- */
 
+static bool is_fake(const struct strata_io *io)
+{
+    return io->ops == &st_io_fake_ops;
+}
+
 static strata_status check_flags(const struct strata_io *io, const char *path, uint32_t flags, uint64_t bytes)
 {
     const bool write = (flags & STRATA_IO_WRITE) != 0;
@@ -30,7 +35,7 @@ static strata_status check_flags(const struct strata_io *io, const char *path, u
         return st_error(STRATA_E_INVAL, "open file: a path of 1 to %d characters is needed", PATH_MAX - 1);
     if ((flags & ~(uint32_t)FLAGS_ALL) != 0 || (flags & (STRATA_IO_READ | STRATA_IO_WRITE)) == 0)
         return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": give READ or WRITE, and no unknown flag", path, flags);
-    if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !io->fake)))
+    if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !is_fake(io))))
         return st_error(STRATA_E_INVAL, "%s: a file that is not opened for WRITE is not created, truncated or given a size",
                         path);
     if (bytes > INT64_MAX)
@@ -77,7 +82,7 @@ static strata_status check_regular(struct strata_io_file *file)
 /* Each open file has a size and an order of requests of its own, so one that is written must not be open twice. */
 static bool collide(const struct strata_io_file *a, const struct strata_io_file *b)
 {
-    return a->fd >= 0 && b->fd >= 0 && !a->ending && a->device == b->device && a->inode == b->inode &&
+    return a->fd >= 0 && b->fd >= 0 && a->device == b->device && a->inode == b->inode &&
            ((a->flags | b->flags) & STRATA_IO_WRITE) != 0;
 }
 
@@ -102,15 +107,17 @@ static strata_status enter(struct strata_io_file *file)
                                     file->path);
 }
 
-/* Lock held.  A file that has not entered is fine. */
+/* A file that has not entered is fine. */
 static void leave(struct strata_io_file *file)
 {
     struct strata_io_file **link = &file->io->files;
 
+    pthread_mutex_lock(&file->io->lock);
     while (*link != NULL && *link != file)
         link = &(*link)->next;
     if (*link != NULL)
         *link = file->next;
+    pthread_mutex_unlock(&file->io->lock);
 }
 
 static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
@@ -134,6 +141,21 @@ static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
     return st_error_errno(err, "%s: cannot reserve %s", file->path, st_size_text(text, bytes));
 }
 
+/* The mover takes it as a space over one file, however far it goes. */
+static strata_status bind(struct strata_io_file *file)
+{
+    struct st_volume_file only = {.path = file->path, .fd = file->fd};
+    struct st_stripe stripe;
+
+    st_stripe_init(&stripe, 1, NULL, ST_IO_ALIGN);
+    return st_mover_add(file->io->mover,
+                        &(struct st_volume_opts){.stripe = &stripe,
+                                                 .files = &only,
+                                                 .bytes = (file->bytes + ST_IO_ALIGN - 1) & ~(uint64_t)(ST_IO_ALIGN - 1),
+                                                 .loose = true},
+                        &file->volume);
+}
+
 static strata_status prepare(struct strata_io_file *file, uint64_t bytes)
 {
     const int fd = file->fd;
@@ -155,7 +177,7 @@ static strata_status prepare(struct strata_io_file *file, uint64_t bytes)
         st_direct_enable(&direct, fd);
     file->direct = direct.works;
     file->memory_align = direct.memory_align;
-    return STRATA_OK;
+    return bind(file);
 }
 
 static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
@@ -169,9 +191,7 @@ static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
     file->fd = fd;
     if ((st = prepare(file, bytes)) == STRATA_OK)
         return STRATA_OK;
-    pthread_mutex_lock(&file->io->lock);
     leave(file);
-    pthread_mutex_unlock(&file->io->lock);
     close(fd);
     if (created)
         (void)unlink(file->path); /* the earlier failure is the one to report */
@@ -181,18 +201,13 @@ static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
 /* Uses memory in place of a file, in whole blocks so that the direct path is exercised. */
 static strata_status open_fake(struct strata_io_file *file, uint64_t bytes)
 {
-    uint32_t count = 0;
+    strata_status st;
 
-    pthread_mutex_lock(&file->io->lock);
-    for (const struct strata_io_file *f = file->io->files; f != NULL; f = f->next)
-        count++;
-    pthread_mutex_unlock(&file->io->lock);
-    if (count >= ST_IO_FILES_DEFAULT)
-        return st_error(STRATA_E_INVAL, "%s: io method fake has room for %u files", file->path, ST_IO_FILES_DEFAULT);
     file->bytes = bytes;
     file->direct = (file->flags & STRATA_IO_BUFFERED) == 0;
     file->memory_align = ST_IO_ALIGN;
-    return enter(file);
+    st = bind(file);
+    return st == STRATA_OK ? enter(file) : st;
 }
 
 strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **out, const char *path, uint32_t flags,
@@ -210,8 +225,8 @@ strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **
     file->io = io;
     file->flags = flags;
     snprintf(file->path, sizeof(file->path), "%s", path);
-    file->fd = file->place = -1;
-    if ((st = io->fake ? open_fake(file, bytes) : open_real(file, bytes)) != STRATA_OK) {
+    file->fd = -1;
+    if ((st = is_fake(io) ? open_fake(file, bytes) : open_real(file, bytes)) != STRATA_OK) {
         free(file);
         return st;
     }
@@ -223,34 +238,25 @@ strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **
 
 strata_status st_handle_file_settle(struct strata_io_file *file, const struct st_hreq *req, uint64_t *bytes, int *err)
 {
-    const int fd = file->fd;
+    const bool whole = req->result.status == STRATA_OK && !req->stopped;
+    const uint64_t keep = req->end > *bytes ? req->end : *bytes;
+    int64_t there;
 
-    if (req->status == STRATA_OK && !req->stopped && req->end > *bytes)
-        *bytes = req->end;
-    if (fd < 0)
+    *bytes = whole ? keep : *bytes;
+    if (file->fd < 0 || (!req->pads && (whole || !req->extends)))
         return STRATA_OK;
-    if (req->pads) {
-        /* No other running request goes beyond req->end (st_handle_claim). */
-        const uint64_t keep = req->end > *bytes ? req->end : *bytes;
-        const int64_t there = st_handle_file_look(file);
-        int rc = there < 0 ? (int)there : (int)st_fault("nvme.truncate", 0);
-
-        if (rc == 0 && (uint64_t)there > keep && (rc = ftruncate(fd, (off_t)keep)) < 0)
-            rc = -errno;
-        if (rc < 0) {
-            *err = -rc;
-            return st_error_errno(-rc, "the file could not be cut to its size of %" PRIu64 " bytes", keep);
-        }
+    if ((there = st_handle_file_look(file)) < 0) {
+        *err = (int)-there;
+        return st_error_errno(*err, "%s: the file's size cannot be seen", file->path);
     }
-    if (req->extends && (req->status != STRATA_OK || req->stopped)) { /* as far as the write got */
-        const int64_t there = st_handle_file_look(file);
-
-        if (there < 0) {
-            *err = (int)-there;
-            return st_error_errno(*err, "the file's size cannot be seen");
-        }
-        *bytes = (uint64_t)there > *bytes ? (uint64_t)there : *bytes;
+    if (req->pads && (uint64_t)there > keep) { /* no other running request goes beyond req->end (st_handle_claim) */
+        *err = st_fault_refuses("nvme.truncate") || ftruncate(file->fd, (off_t)keep) < 0 ? errno : 0;
+        if (*err != 0)
+            return st_error_errno(*err, "%s: the file could not be cut to its size of %" PRIu64 " bytes", file->path, keep);
+        there = (int64_t)keep;
     }
+    if (!whole && (uint64_t)there > *bytes) /* as far as the write got */
+        *bytes = (uint64_t)there;
     return STRATA_OK;
 }
 
@@ -277,13 +283,13 @@ uint64_t strata_io_file_bytes(const struct strata_io_file *file)
 
 bool strata_io_file_direct(const struct strata_io_file *file)
 {
-    return file != NULL && file->direct && !file->io->fake;
+    return file != NULL && file->direct && !is_fake(file->io);
 }
 
 static void wait_for_requests(struct strata_io_file *file)
 {
     while (file->outstanding > 0)
-        st_handle_wait_ended(file->io);
+        (void)st_handle_wait_ended(file->io, 0);
 }
 
 strata_status strata_io_sync_file(struct strata_io_file *file)
@@ -306,51 +312,25 @@ strata_status strata_io_sync_file(struct strata_io_file *file)
 
 /* --- closing --- */
 
-void st_handle_file_close(struct strata_io_file *file)
-{
-    struct strata_io *io = file->io;
-    strata_status st = STRATA_OK;
-
-    if (file->fd >= 0) {
-        int rc = (int)st_fault("nvme.close", 0);
-
-        if (close(file->fd) < 0)
-            rc = -errno;
-        if (rc < 0 && rc != -EINTR)
-            st = st_error_errno(-rc, "%s: closing it", file->path);
-    }
-    pthread_mutex_lock(&io->lock);
-    file->closed = true;
-    file->close_status = st;
-    if (st != STRATA_OK)
-        snprintf(file->close_error, sizeof(file->close_error), "%s", strata_last_error());
-    pthread_cond_broadcast(&io->ended);
-    pthread_mutex_unlock(&io->lock);
-}
-
 strata_status strata_io_close_file(struct strata_io_file *file)
 {
-    struct strata_io *io;
     strata_status st;
+    int rc;
 
     if (file == NULL)
         return STRATA_OK;
-    io = file->io;
-    if ((st = st_handle_check(io)) != STRATA_OK)
+    if ((st = st_handle_check(file->io)) != STRATA_OK)
         return st;
-    pthread_mutex_lock(&io->lock);
+    pthread_mutex_lock(&file->io->lock);
     wait_for_requests(file);
-    file->ending = true;
-    file->next_closing = io->closing;
-    io->closing = file;
-    st_io_thread_nudge(&io->thread);
-    while (!file->closed)
-        st_handle_wait_ended(io);
+    pthread_mutex_unlock(&file->io->lock);
     leave(file);
-    pthread_mutex_unlock(&io->lock);
-    st = file->close_status;
-    if (st != STRATA_OK)
-        st = st_error(st, "%s", file->close_error);
+    st_mover_remove(file->io->mover, file->volume);
+    rc = file->fd >= 0 ? (int)st_fault("nvme.close", 0) : 0;
+    if (file->fd >= 0 && close(file->fd) < 0)
+        rc = -errno;
+    if (rc < 0 && rc != -EINTR)
+        st = st_error_errno(-rc, "%s: closing it", file->path);
     free(file);
     return st;
 }

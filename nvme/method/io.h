@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define ST_IO_FILES_DEFAULT 256u   /* per io, at a time */
-#define ST_IO_FILES_MAX     16640u /* as many, and those of the largest checkpoint: 1024 ranks, 8 directories, 2 spaces */
+#define ST_IO_FILES_MAX     65536u /* the largest checkpoint has 16640: 1024 ranks, 8 directories, 2 spaces */
 
 struct st_io; /* each method's own */
 

@@ -240,7 +240,7 @@ static void fake_close(struct st_io *io)
     if (io == NULL)
         return;
     assert(io->busy == 0);
-    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
+    for (uint32_t i = 0; i < io->files.limit; i++)
         free(io->contents[i].data);
     free(io->pending);
     pthread_cond_destroy(&io->wakeup);

@@ -28,14 +28,15 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
     struct st_volume *v;
     strata_status st;
 
-    assert(opts->bytes % ST_MOVER_ALIGN == 0);
+    assert(opts->bytes % ST_MOVER_ALIGN == 0 && (count == 1 || !opts->loose));
     if ((st = st_io_alloc((void **)&v, 1, sizeof(*v) + count * sizeof(v->parts[0]))) != STRATA_OK)
         return st;
     v->stripe = *opts->stripe;
-    v->bytes = spaces * opts->bytes;
-    v->space_bytes = opts->bytes;
+    v->bytes = opts->loose ? UINT64_MAX : spaces * opts->bytes;
+    v->space_bytes = opts->loose ? UINT64_MAX : opts->bytes;
     v->file_count = count;
     v->read_only = opts->read_only;
+    v->loose = opts->loose;
     for (uint32_t i = 0; i < count; i++) {
         const size_t length = strlen(opts->files[i].path) + 1;
         struct st_volume_part *part = &v->parts[i];
@@ -111,8 +112,8 @@ const char *st_mover_place(struct st_mover *m, uint32_t volume, uint64_t offset,
     const struct st_volume *v;
     struct st_stripe_place place;
 
-    assert(volume < ST_MOVER_VOLUMES_MAX);
     pthread_mutex_lock(&m->lock);
+    assert(volume < m->volume_count);
     v = m->volumes[volume];
     pthread_mutex_unlock(&m->lock);
     assert(v != NULL);
@@ -161,8 +162,9 @@ static void mover_free(struct st_mover *m)
 {
     pthread_cond_destroy(&m->ended);
     pthread_mutex_destroy(&m->lock);
-    for (uint32_t i = 0; i < ST_MOVER_VOLUMES_MAX; i++)
+    for (uint32_t i = 0; i < m->volume_count; i++)
         volume_free(m->volumes[i]);
+    free(m->volumes);
     free(m->slots);
     free(m->drives);
     free(m);
@@ -215,7 +217,7 @@ static strata_status check(const struct st_volume *v, const struct st_transfer *
 {
     if (v == NULL)
         return st_error(STRATA_E_INVAL, "transfer: there is no volume %" PRIu32, t->volume);
-    if ((t->offset | t->bytes | (uint64_t)(uintptr_t)t->buf) % ST_MOVER_ALIGN != 0)
+    if (!v->loose && (t->offset | t->bytes | (uint64_t)(uintptr_t)t->buf) % ST_MOVER_ALIGN != 0)
         return st_error(STRATA_E_INVAL, "transfer of %" PRIu64 " bytes at offset %" PRIu64 ": not aligned to %u", t->bytes,
                         t->offset, ST_MOVER_ALIGN);
     if (t->offset > v->bytes || t->bytes > v->bytes - t->offset)
@@ -227,22 +229,36 @@ static strata_status check(const struct st_volume *v, const struct st_transfer *
     return STRATA_OK;
 }
 
+/* The lock is held, or this is the I/O thread. */
+static strata_status admit(struct st_mover *m, struct st_transfer *t)
+{
+    struct st_volume *v = t->volume < m->volume_count ? m->volumes[t->volume] : NULL;
+    const strata_status st = check(v, t);
+
+    if (st != STRATA_OK)
+        return st;
+    t->goal = t->op == ST_IO_SYNC ? v->file_count : t->bytes;
+    atomic_fetch_add_explicit(&v->transfers, 1, memory_order_relaxed);
+    return STRATA_OK;
+}
+
 strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
 {
-    struct st_volume *v;
     strata_status st;
 
     assert(t->op == ST_IO_READ || t->op == ST_IO_WRITE || (t->op == ST_IO_SYNC && t->offset == 0 && t->bytes == 0));
     assert(t->done != NULL);
-    t->issued = 0;
+    t->issued = t->moved = 0;
     t->in_flight = 0;
     t->status = STRATA_OK;
     t->given_up = t->refused = false;
+    if (st_io_thread_is_self(&m->thread)) {
+        if ((st = admit(m, t)) == STRATA_OK)
+            st_mover_come(m, t);
+        return st;
+    }
     pthread_mutex_lock(&m->lock);
-    v = t->volume < ST_MOVER_VOLUMES_MAX ? m->volumes[t->volume] : NULL;
-    if ((st = check(v, t)) == STRATA_OK) {
-        t->goal = t->op == ST_IO_SYNC ? v->file_count : t->bytes;
-        atomic_fetch_add_explicit(&v->transfers, 1, memory_order_relaxed);
+    if ((st = admit(m, t)) == STRATA_OK) {
         st_mover_queue_push(&m->inbox, t);
         st_io_thread_nudge(&m->thread); /* under the lock: after it the transfer may end and its owner may stop the mover */
     }

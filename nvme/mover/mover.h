@@ -16,30 +16,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_MOVER_ALIGN       4096u /* of offsets, sizes and buffers */
-#define ST_MOVER_DRIVES_MAX  ST_STRIPE_DIRS_MAX
-#define ST_MOVER_VOLUMES_MAX 64u /* at a time; of files all together as many as opts.io says */
-#define ST_MOVER_NO_VOLUME   UINT32_MAX
+#define ST_MOVER_ALIGN      4096u /* of offsets, sizes and buffers */
+#define ST_MOVER_DRIVES_MAX ST_STRIPE_DIRS_MAX
+#define ST_MOVER_NO_VOLUME  UINT32_MAX
 
 /* Caller-owned; untouchable between submit and done. */
 struct st_transfer {
     enum st_io_op op;
     uint32_t volume;
-    uint64_t offset, bytes; /* in the volume; multiples of ST_MOVER_ALIGN; a sync has none, nor buf: it is of the whole volume */
+    uint64_t offset, bytes; /* in the volume; multiples of ST_MOVER_ALIGN; a sync has none, nor buf: it is of the whole volume.
+                               Without bytes a read or write ends once the thread comes to it: done() is a call on the thread */
     void *buf;              /* aligned to ST_MOVER_ALIGN */
     void (*done)(struct st_transfer *t, strata_status st); /* on the I/O thread; keep it short; may submit */
     void *owner;                                           /* the caller's */
     const char *what; /* for sentences: what it is of, or the lane that waits for it; static; NULL: nothing to say */
     /* internal */
     struct st_transfer *next;
-    uint64_t goal, issued;                /* bytes; of a sync files */
-    strata_status status;                 /* first failure */
-    uint32_t in_flight;                   /* requests */
-    uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
-    uint32_t failed_file;
-    bool given_up; /* that request, since it was not answered */
-    bool refused;  /* that request, which the I/O method did not take */
-    int64_t failed_result;
+    uint64_t goal, issued;  /* bytes; of a sync files */
+    uint64_t moved;         /* bytes; readable in done() */
+    strata_status status;   /* first failure */
+    uint32_t in_flight;     /* requests */
+    uint32_t bytes_least;   /* the caller's: of a read of one request, loose; as in struct st_io_req */
+    uint32_t failed_bytes;  /* of the request that failed */
+    uint64_t failed_offset; /* in its file; readable in done(), like the result */
+    int32_t failed_result;  /* as in struct st_io_req */
+    uint32_t failed_file : 30;
+    bool given_up : 1; /* that request, since it was not answered */
+    bool refused : 1;  /* that request, which the I/O method did not take */
 };
 
 #define ST_PATIENCE_DEADLINE_NS UINT64_C(300000000000) /* where no setting says another */
@@ -69,6 +72,7 @@ struct st_volume_opts {
     uint64_t bytes;                     /* of a space; multiple of ST_MOVER_ALIGN; may be 0 */
     uint32_t spaces;                    /* one behind the other, each dealt out over files of its own; 0: 1 */
     bool read_only;                     /* a write is E_INVAL */
+    bool loose;                         /* of one file: transfers are aligned as the file demands, and may go beyond `bytes` */
 };
 
 /* Bytes of requests that succeeded; busy: time with at least one such request in flight. */
@@ -96,7 +100,7 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
 void st_mover_stop(struct st_mover *mover);
 
 /** Make a volume known, by the lowest number that is free; returns when it can be used.  Not from done().
- *  E_INVAL: too many volumes or files; E_NOMEM; E_IO: the method refuses a file.  On failure nothing has changed. */
+ *  E_INVAL: too many files; E_NOMEM; E_IO: the method refuses a file.  On failure nothing has changed. */
 strata_status st_mover_add(struct st_mover *mover, const struct st_volume_opts *opts, uint32_t *volume);
 /** Put other files in a volume's place: it keeps its number.  None of its transfers may be in flight.  On failure, as
  *  st_mover_add()'s, it stays as it was; otherwise the old descriptors can be closed. */
@@ -110,6 +114,9 @@ void st_mover_remove(struct st_mover *mover, uint32_t volume);
  * ended when it was submitted; its failure is final (nvme/method/io.h). E_INVAL: no such volume, not aligned, outside the volume,
  * or a write to one that is read only; nothing was started. */
 strata_status st_mover_submit(struct st_mover *mover, struct st_transfer *t);
+/** Ask that a transfer end early, if it has begun and not ended; from done() of any transfer.  It ends with E_CANCELLED if a
+ * request was stopped; else no further ones are issued, and `moved` says how far it came.  It may end during the call. */
+void st_mover_cancel(struct st_mover *mover, struct st_transfer *t);
 
 /** Counters of all volumes, also of those removed since. */
 void st_mover_counters(struct st_mover *mover, struct st_mover_counters *out);

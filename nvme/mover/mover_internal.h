@@ -52,7 +52,7 @@ struct st_volume {
     struct st_stripe stripe;
     uint64_t bytes, space_bytes; /* of all spaces, of one */
     uint32_t file_count;
-    bool read_only;
+    bool read_only, loose;
     _Atomic uint32_t transfers;    /* submitted and not ended */
     struct st_volume_part parts[]; /* [file_count] */
 };
@@ -78,7 +78,7 @@ struct st_mover_slot {
     struct st_volume_part *part;
     uint64_t since_ns;          /* of the mover's awake_ns */
     bool given_up;              /* not answered, and cancelled */
-    bool refused;               /* not taken by the I/O method */
+    bool taken;                 /* by the I/O method */
     struct st_mover_slot *next; /* free list */
 };
 
@@ -91,8 +91,9 @@ struct st_mover {
     pthread_cond_t ended; /* a change ended */
     struct st_mover_queue inbox;
     struct st_mover_change *changes;
-    struct st_volume *volumes[ST_MOVER_VOLUMES_MAX]; /* only the thread writes it, and reads it without the lock */
-    struct st_mover_tally tally;                     /* of all drives */
+    struct st_volume **volumes; /* [volume_count]; only the thread changes both, and reads them without the lock */
+    uint32_t volume_count;
+    struct st_mover_tally tally; /* of all drives */
 
     struct st_mover_queue taken; /* the I/O thread's, like everything below: of the inbox */
     struct st_mover_change *taken_changes;
@@ -113,6 +114,8 @@ struct st_mover {
 void st_mover_take(void *mover);
 uint32_t st_mover_run(void *mover);
 void st_mover_queue_push(struct st_mover_queue *queue, struct st_transfer *t);
+/** On the I/O thread: queue a transfer, or end one without bytes. */
+void st_mover_come(struct st_mover *m, struct st_transfer *t);
 /** Set every drive's limit and count its users; before the thread runs, then the thread itself. */
 void st_mover_look_at_users(struct st_mover *m);
 void st_mover_slot_free(struct st_mover *m, struct st_mover_slot *slot);

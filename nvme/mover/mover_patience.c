@@ -152,7 +152,7 @@ strata_status st_mover_unanswered(const struct st_mover *m, const struct st_tran
     char range[96] = "";
 
     if (t->op != ST_IO_SYNC)
-        snprintf(range, sizeof(range), " of %" PRIu64 " bytes at offset %" PRIu64, t->failed_bytes, t->failed_offset);
+        snprintf(range, sizeof(range), " of %" PRIu32 " bytes at offset %" PRIu64, t->failed_bytes, t->failed_offset);
     return st_error(STRATA_E_IO, "%s: %s%s: no answer for %.6g s, so the drive was given up (strata.io_deadline)", path,
                     verb_of(t->op), range, (double)m->opts.patience.deadline_ns * 1e-9);
 }

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define BATCH_MAX 32u                 /* requests per submit() */
 #define USERS_NS  UINT64_C(250000000) /* between counts of the swaps that share a directory */
@@ -156,12 +157,12 @@ static void request_failed(struct st_mover *m, const struct st_mover_slot *slot,
     struct st_transfer *t = slot->transfer;
 
     t->status = st;
-    t->failed_file = (uint32_t)(slot->part - m->volumes[t->volume]->parts);
+    t->failed_file = (uint32_t)(slot->part - m->volumes[t->volume]->parts) & 0x3fffffffu;
     t->failed_offset = slot->req.offset;
     t->failed_bytes = slot->req.bytes;
-    t->failed_result = slot->req.result;
+    t->failed_result = (int32_t)slot->req.result;
     t->given_up = slot->given_up;
-    t->refused = slot->refused;
+    t->refused = !slot->taken;
     if (t->issued < t->goal) { /* do not issue the rest */
         assert(queue_of(m, t)->first == t);
         queue_pop(queue_of(m, t));
@@ -176,6 +177,7 @@ void st_mover_request_done(struct st_io_req *req, strata_status st)
     struct st_transfer *t = slot->transfer;
 
     count_end(m, slot->part->drive, req->op, st == STRATA_OK ? req->bytes : 0);
+    t->moved += st == STRATA_OK ? req->bytes : 0;
     if (st != STRATA_OK && t->status == STRATA_OK)
         request_failed(m, slot, st);
     st_mover_slot_free(m, slot);
@@ -185,14 +187,33 @@ void st_mover_request_done(struct st_io_req *req, strata_status st)
 
 /* --- issuing --- */
 
-/* The transfer of this queue that issues next; an empty transfer ends here. */
-static struct st_transfer *next_of(struct st_mover *m, int which)
+void st_mover_come(struct st_mover *m, struct st_transfer *t)
 {
-    struct st_mover_queue *queue = &m->waiting[which];
+    if (t->goal > 0)
+        st_mover_queue_push(queue_of(m, t), t);
+    else
+        transfer_end(m, t);
+}
 
-    while (queue->first != NULL && queue->first->goal == 0)
-        transfer_end(m, queue_pop(queue));
-    return queue->first;
+void st_mover_cancel(struct st_mover *m, struct st_transfer *t)
+{
+    struct st_mover_queue *queue = queue_of(m, t), left = {NULL, NULL};
+    struct st_transfer *other;
+
+    if (t->issued == t->goal && t->in_flight == 0)
+        return;
+    if (t->issued < t->goal) {
+        while ((other = queue_pop(queue)) != NULL)
+            if (other != t)
+                st_mover_queue_push(&left, other);
+        *queue = left;
+        t->goal = t->issued;
+    }
+    for (uint32_t i = 0; i < m->slot_count; i++)
+        if (m->slots[i].transfer == t && m->slots[i].taken)
+            m->thread.ops->cancel(m->thread.io, &m->slots[i].req);
+    if (t->in_flight == 0)
+        transfer_end(m, t);
 }
 
 static struct st_stripe_place place_of(const struct st_mover *m, const struct st_transfer *t)
@@ -219,8 +240,8 @@ static struct st_transfer *choose(struct st_mover *m)
 
     if (m->waiting[SYNC].first != NULL)
         return m->waiting[SYNC].first;
-    next[READ] = next_of(m, READ);
-    next[WRITE] = next_of(m, WRITE);
+    next[READ] = m->waiting[READ].first;
+    next[WRITE] = m->waiting[WRITE].first;
     if (has_room(m, next[first]))
         return next[first];
     return has_room(m, next[!first]) ? next[!first] : NULL;
@@ -234,7 +255,7 @@ static struct st_io_req *request_of(struct st_mover *m, struct st_transfer *t, u
     m->free_slots = slot->next;
     slot->transfer = t;
     slot->since_ns = m->awake_ns;
-    slot->given_up = slot->refused = false;
+    slot->given_up = slot->taken = false;
     slot->part = &m->volumes[t->volume]->parts[file];
     slot->req = (struct st_io_req){.op = t->op, .file = slot->part->place, .done = st_mover_request_done};
     t->in_flight++;
@@ -255,6 +276,7 @@ static struct st_io_req *cut(struct st_mover *m, struct st_transfer *t)
 
         req = request_of(m, t, place.dir);
         req->bytes = (uint32_t)(left < most ? left : most);
+        req->bytes_least = t->bytes_least;
         req->offset = place.offset;
         req->buf = (char *)t->buf + t->issued;
         t->issued += req->bytes;
@@ -293,10 +315,11 @@ static void issue(struct st_mover *m)
         st = m->thread.ops->submit(m->thread.io, batch, count);
         if (st != STRATA_OK)
             snprintf(m->refusal, sizeof(m->refusal), "%s", strata_last_error());
-        for (uint32_t i = 0; st != STRATA_OK && i < count; i++) {
-            ((struct st_mover_slot *)batch[i])->refused = true;
-            st_mover_request_done(batch[i], st);
-        }
+        for (uint32_t i = 0; i < count; i++)
+            if (st == STRATA_OK)
+                ((struct st_mover_slot *)batch[i])->taken = true;
+            else
+                st_mover_request_done(batch[i], st);
     }
 }
 
@@ -324,16 +347,38 @@ static strata_status bind(struct st_mover *m, struct st_volume *v)
     return STRATA_OK;
 }
 
+/* Doubles the table of volumes. */
+static strata_status grow(struct st_mover *m)
+{
+    const uint32_t count = m->volume_count > 0 ? 2 * m->volume_count : 8;
+    struct st_volume **old = m->volumes, **more;
+    const strata_status st = st_io_alloc((void **)&more, count, sizeof(struct st_volume *));
+
+    if (st != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&m->lock);
+    for (uint32_t i = 0; i < m->volume_count; i++)
+        more[i] = old[i];
+    m->volumes = more;
+    m->volume_count = count;
+    pthread_mutex_unlock(&m->lock);
+    free(old);
+    return STRATA_OK;
+}
+
 static strata_status make(struct st_mover *m, struct st_mover_change *c)
 {
     struct st_volume *old;
     strata_status st;
 
-    for (uint32_t i = 0; c->index == ST_MOVER_NO_VOLUME && i < ST_MOVER_VOLUMES_MAX; i++)
+    for (uint32_t i = 0; c->index == ST_MOVER_NO_VOLUME && i < m->volume_count; i++)
         if (m->volumes[i] == NULL)
             c->index = i;
-    if (c->index == ST_MOVER_NO_VOLUME)
-        return st_error(STRATA_E_INVAL, "a mover takes at most %u volumes", ST_MOVER_VOLUMES_MAX);
+    if (c->index == ST_MOVER_NO_VOLUME) {
+        c->index = m->volume_count;
+        if ((st = grow(m)) != STRATA_OK)
+            return st;
+    }
     if (c->volume != NULL && (st = bind(m, c->volume)) != STRATA_OK)
         return st;
     if ((old = m->volumes[c->index]) != NULL)
@@ -385,7 +430,7 @@ uint32_t st_mover_run(void *mover)
     while (t != NULL) {
         struct st_transfer *next = t->next;
 
-        st_mover_queue_push(queue_of(m, t), t);
+        st_mover_come(m, t);
         t = next;
     }
     issue(m);
