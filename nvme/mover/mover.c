@@ -69,11 +69,11 @@ struct st_stripe_place st_volume_at(const struct st_volume *v, uint64_t offset)
 /* Has the I/O thread make the change, and waits for it. */
 static strata_status change(struct st_mover *m, struct st_mover_change *c)
 {
-    assert(!st_io_thread_is_self(&m->thread));
+    assert(!st_mover_is_self(m));
     pthread_mutex_lock(&m->lock);
     c->next = m->changes;
     m->changes = c;
-    st_io_thread_nudge(&m->thread);
+    st_mover_nudge(m);
     while (!c->ended)
         pthread_cond_wait(&m->ended, &m->lock);
     pthread_mutex_unlock(&m->lock);
@@ -182,19 +182,10 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
     pthread_cond_init(&m->ended, NULL);
     if ((st = drives_create(m)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK)
         goto fail;
-    m->thread = (struct st_io_thread){.ops = opts->ops,
-                                      .opts = opts->io,
-                                      .region = opts->region,
-                                      .region_bytes = opts->region != NULL ? opts->region_bytes : 0,
-                                      .lock = &m->lock,
-                                      .owner = m,
-                                      .take = st_mover_take,
-                                      .run = st_mover_run};
-    m->thread.opts.queue_depth = m->slot_count;
     st_mover_patience_init(m);
-    if ((st = st_io_thread_start(&m->thread)) != STRATA_OK)
+    if ((st = st_mover_loop_start(m)) != STRATA_OK)
         goto fail;
-    *registered = m->thread.registered;
+    *registered = m->registered;
     *out = m;
     return STRATA_OK;
 
@@ -207,7 +198,7 @@ void st_mover_stop(struct st_mover *m)
 {
     if (m == NULL)
         return;
-    st_io_thread_stop(&m->thread);
+    st_mover_loop_stop(m);
     mover_free(m);
 }
 
@@ -252,7 +243,7 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     t->in_flight = 0;
     t->status = STRATA_OK;
     t->given_up = t->refused = false;
-    if (st_io_thread_is_self(&m->thread)) {
+    if (st_mover_is_self(m)) {
         if ((st = admit(m, t)) == STRATA_OK)
             st_mover_come(m, t);
         return st;
@@ -260,7 +251,7 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     pthread_mutex_lock(&m->lock);
     if ((st = admit(m, t)) == STRATA_OK) {
         st_mover_queue_push(&m->inbox, t);
-        st_io_thread_nudge(&m->thread); /* under the lock: after it the transfer may end and its owner may stop the mover */
+        st_mover_nudge(m); /* under the lock: after it the transfer may end and its owner may stop the mover */
     }
     pthread_mutex_unlock(&m->lock);
     return st;

@@ -1,6 +1,7 @@
 /* nvme/mover/mover_internal.h - shared by the files of the mover; not for users of nvme/mover/mover.h.
  *
  *   mover.c         the calls of any thread: start, stop, submit, volumes come and go
+ *   mover_loop.c    the I/O thread's sleep and waking
  *   mover_thread.c  the I/O thread: cuts transfers into requests and keeps the queue of every drive full
  *   mover_patience.c  requests that do not end: warnings, and the deadline
  *   stripe.c        which file of a volume holds what
@@ -10,9 +11,9 @@
 #define NVME_MOVER_MOVER_INTERNAL_H
 
 #include "nvme/method/io_method.h"
-#include "nvme/method/io_thread.h"
 #include "nvme/mover/depth.h"
 #include "nvme/mover/mover.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define ST_MOVER_ERROR_BYTES 1024
@@ -85,17 +86,27 @@ struct st_mover_slot {
 struct st_mover {
     struct st_mover_opts opts;
     struct st_mover_drive *drives; /* [opts.drive_count] */
-    struct st_io_thread thread;
+    uint64_t tick_ns;              /* while requests are in flight, the thread looks at the time so often */
 
     pthread_mutex_t lock; /* guards the block below */
     pthread_cond_t ended; /* a change ended */
+    pthread_cond_t work;  /* handed, or stopping */
+    pthread_cond_t ready; /* started */
+    bool handed, stopping;
+    bool in_reap; /* the thread may block in reap(): wake() it */
+    bool started; /* the members below, up to self, are final; status: whether the io opened */
+    bool registered;
+    strata_status status;
+    char error[ST_MOVER_ERROR_BYTES];
+    pthread_t thread, self;
     struct st_mover_queue inbox;
     struct st_mover_change *changes;
     struct st_volume **volumes; /* [volume_count]; only the thread changes both, and reads them without the lock */
     uint32_t volume_count;
     struct st_mover_tally tally; /* of all drives */
 
-    struct st_mover_queue taken; /* the I/O thread's, like everything below: of the inbox */
+    struct st_io *io;            /* the I/O thread's, like everything below */
+    struct st_mover_queue taken; /* of the inbox */
     struct st_mover_change *taken_changes;
     struct st_mover_queue waiting[ST_MOVER_QUEUES]; /* transfers with requests still to issue; the head may be part issued */
     uint32_t in_flight;                             /* requests */
@@ -110,9 +121,15 @@ struct st_mover {
     struct st_mover_slot *free_slots;
 };
 
-/** What the I/O thread does: st_io_thread's callbacks. */
-void st_mover_take(void *mover);
-uint32_t st_mover_run(void *mover);
+/** Start the thread, which opens the io; what opening it says. */
+strata_status st_mover_loop_start(struct st_mover *m);
+/** Once everything handed over has ended, close the io and end the thread. */
+void st_mover_loop_stop(struct st_mover *m);
+/** From another thread, lock held: something was handed over. */
+void st_mover_nudge(struct st_mover *m);
+bool st_mover_is_self(const struct st_mover *m);
+/** On the I/O thread: do what was taken, and start requests.  How many are in flight. */
+uint32_t st_mover_run(struct st_mover *m);
 void st_mover_queue_push(struct st_mover_queue *queue, struct st_transfer *t);
 /** On the I/O thread: queue a transfer, or end one without bytes. */
 void st_mover_come(struct st_mover *m, struct st_transfer *t);

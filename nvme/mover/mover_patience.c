@@ -35,10 +35,10 @@ void st_mover_patience_init(struct st_mover *m)
 
     p->report_ns = p->report_ns > 0 ? p->report_ns : REPORT_NS;
     p->repeat_ns = p->repeat_ns > 0 ? p->repeat_ns : REPEAT_NS;
-    m->thread.tick_ns = least(TICK_MAX, p->report_ns / 4);
+    m->tick_ns = least(TICK_MAX, p->report_ns / 4);
     if (p->deadline_ns > 0)
-        m->thread.tick_ns = least(m->thread.tick_ns, p->deadline_ns / 4);
-    m->thread.tick_ns = m->thread.tick_ns > TICK_MIN ? m->thread.tick_ns : TICK_MIN;
+        m->tick_ns = least(m->tick_ns, p->deadline_ns / 4);
+    m->tick_ns = m->tick_ns > TICK_MIN ? m->tick_ns : TICK_MIN;
     p->now_ns = p->now_ns != NULL ? p->now_ns : st_clock_ns;
     m->looked_ns = p->now_ns();
 }
@@ -105,13 +105,13 @@ static void give_up(struct st_mover *m, struct st_mover_slot *slot)
         return;
     slot->given_up = true;
     if (!st_fault_refuses("nvme.cancel"))
-        m->thread.ops->cancel(m->thread.io, &slot->req);
+        m->opts.ops->cancel(m->io, &slot->req);
 }
 
 static void enforce(struct st_mover *m, const struct st_mover_slot *oldest)
 {
     const uint64_t deadline_ns = m->opts.patience.deadline_ns, tenth = least(deadline_ns / 10, GRACE_MAX);
-    const uint64_t grace_ns = tenth > 2 * m->thread.tick_ns ? tenth : 2 * m->thread.tick_ns;
+    const uint64_t grace_ns = tenth > 2 * m->tick_ns ? tenth : 2 * m->tick_ns;
 
     if (deadline_ns == 0)
         return;
@@ -127,9 +127,9 @@ void st_mover_look_at_time(struct st_mover *m)
     const uint64_t now_ns = m->opts.patience.now_ns(), passed_ns = now_ns - m->looked_ns;
     const struct st_mover_slot *oldest = NULL;
 
-    if (passed_ns < m->thread.tick_ns)
+    if (passed_ns < m->tick_ns)
         return;
-    m->awake_ns += least(passed_ns, 2 * m->thread.tick_ns);
+    m->awake_ns += least(passed_ns, 2 * m->tick_ns);
     m->looked_ns = now_ns;
     for (uint32_t i = 0; i < m->slot_count; i++)
         if (m->slots[i].transfer != NULL && (oldest == NULL || m->slots[i].since_ns < oldest->since_ns))

@@ -211,7 +211,7 @@ void st_mover_cancel(struct st_mover *m, struct st_transfer *t)
     }
     for (uint32_t i = 0; i < m->slot_count; i++)
         if (m->slots[i].transfer == t && m->slots[i].taken)
-            m->thread.ops->cancel(m->thread.io, &m->slots[i].req);
+            m->opts.ops->cancel(m->io, &m->slots[i].req);
     if (t->in_flight == 0)
         transfer_end(m, t);
 }
@@ -312,7 +312,7 @@ static void issue(struct st_mover *m)
             count += stage(m, t, &batch[count]);
         if (count == 0)
             return;
-        st = m->thread.ops->submit(m->thread.io, batch, count);
+        st = m->opts.ops->submit(m->io, batch, count);
         if (st != STRATA_OK)
             snprintf(m->refusal, sizeof(m->refusal), "%s", strata_last_error());
         for (uint32_t i = 0; i < count; i++)
@@ -329,7 +329,7 @@ static void unbind(struct st_mover *m, const struct st_volume *v, uint32_t parts
 {
     assert(atomic_load_explicit(&v->transfers, memory_order_acquire) == 0);
     while (parts-- > 0)
-        m->thread.ops->remove_file(m->thread.io, v->parts[parts].place);
+        m->opts.ops->remove_file(m->io, v->parts[parts].place);
 }
 
 /* Makes the volume's files known to the method: all, or none. */
@@ -337,7 +337,7 @@ static strata_status bind(struct st_mover *m, struct st_volume *v)
 {
     for (uint32_t i = 0; i < v->file_count; i++) {
         struct st_volume_part *part = &v->parts[i];
-        const strata_status st = m->thread.ops->add_file(m->thread.io, part->fd, part->bytes, &part->place);
+        const strata_status st = m->opts.ops->add_file(m->io, part->fd, part->bytes, &part->place);
 
         if (st != STRATA_OK) {
             unbind(m, v, i);
@@ -406,21 +406,8 @@ static void make_changes(struct st_mover *m, struct st_mover_change *c)
     }
 }
 
-/* --- what st_io_thread calls --- */
-
-void st_mover_take(void *mover)
+uint32_t st_mover_run(struct st_mover *m)
 {
-    struct st_mover *m = mover;
-
-    m->taken_changes = m->changes;
-    m->changes = NULL;
-    m->taken = m->inbox;
-    m->inbox.first = NULL;
-}
-
-uint32_t st_mover_run(void *mover)
-{
-    struct st_mover *m = mover;
     struct st_transfer *t = m->taken.first;
 
     st_mover_look_at_time(m);
