@@ -3,7 +3,7 @@
 #include "cli/commands/checkpoints.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
-#include "cli/commands/plan_question.h"
+#include "cli/commands/plan_advice.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/print.h"

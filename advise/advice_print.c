@@ -1,5 +1,5 @@
-/* cli/report/question_print.c - see question_print.h. */
-#include "cli/report/question_print.h"
+/* advise/advice_print.c - see advice_print.h. */
+#include "advise/advice_print.h"
 #include "advise/plan_report.h"
 #include "core/base/print.h"
 #include "core/base/size.h"

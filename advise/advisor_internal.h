@@ -1,11 +1,11 @@
-/* advise/question_internal.h - shared by the two parts of the question.
+/* advise/advisor_internal.h - shared by the two parts of the question.
  *
- * question.c         the answer, what would fit, one more of a part
- * question_search.c  the candidates' files, and the fastest of them on one machine */
+ * advisor.c         the answer, what would fit, one more of a part
+ * advisor_search.c  the candidates' files, and the fastest of them on one machine */
 #ifndef ADVISE_QUESTION_INTERNAL_H
 #define ADVISE_QUESTION_INTERNAL_H
 
-#include "advise/question.h"
+#include "advise/advisor.h"
 #include <pthread.h>
 
 #define ST_TIERS_MAX 12u

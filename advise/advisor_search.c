@@ -1,9 +1,9 @@
-/* advise/question_search.c - see question_internal.h.
+/* advise/advisor_search.c - see advisor_internal.h.
  *
  * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
  * alone. */
 #include "advise/predict.h"
-#include "advise/question_internal.h"
+#include "advise/advisor_internal.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/print.h"

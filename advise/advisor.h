@@ -1,4 +1,4 @@
-/* advise/question.h - which configuration a machine should train a model with: the question of strata plan.
+/* advise/advisor.h - which configuration a machine should train a model with: the question of strata plan.
  *
  * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
  * is read again. */

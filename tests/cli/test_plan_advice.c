@@ -1,4 +1,4 @@
-/* tests/cli/test_plan_question.c - strata plan where nothing is chosen: its file plans the same, nothing that was tried is
+/* tests/cli/test_plan_advice.c - strata plan where nothing is chosen: its file plans the same, nothing that was tried is
  * faster, and its advice fits. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"

@@ -1,9 +1,9 @@
-/* api/door_question.h - which configuration a machine should train a model with, asked by the options of a model and a machine.
+/* api/door_advise.h - which configuration a machine should train a model with, asked by the options of a model and a machine.
  */
 #ifndef API_DOOR_QUESTION_H
 #define API_DOOR_QUESTION_H
 
-#include "advise/question.h"
+#include "advise/advisor.h"
 #include "strata/machine.h"
 #include "strata/plan.h"
 

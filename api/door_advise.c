@@ -1,5 +1,5 @@
-/* api/door_question.c - see door_question.h. */
-#include "api/door_question.h"
+/* api/door_advise.c - see door_advise.h. */
+#include "api/door_advise.h"
 #include "api/handles.h"
 #include "strata/data.h"
 

@@ -1,9 +1,9 @@
-/* cli/report/question_print.h - the answer of strata plan --tokens, as text and as JSON. */
+/* advise/advice_print.h - the answer of strata plan --tokens, as text and as JSON. */
 #ifndef CLI_REPORT_QUESTION_PRINT_H
 #define CLI_REPORT_QUESTION_PRINT_H
 
 #include "advise/endurance.h"
-#include "advise/question.h"
+#include "advise/advisor.h"
 #include "core/json/json.h"
 #include <stdio.h>
 

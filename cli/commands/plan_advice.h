@@ -1,4 +1,4 @@
-/* cli/commands/plan_question.h - strata plan where nothing is chosen: which configuration to train with. */
+/* cli/commands/plan_advice.h - strata plan where nothing is chosen: which configuration to train with. */
 #ifndef CLI_COMMANDS_PLAN_QUESTION_H
 #define CLI_COMMANDS_PLAN_QUESTION_H
 

@@ -1,5 +1,5 @@
-/* advise/question.c - see question.h. */
-#include "advise/question_internal.h"
+/* advise/advisor.c - see advisor.h. */
+#include "advise/advisor_internal.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/workers.h"

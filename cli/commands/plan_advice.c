@@ -1,14 +1,14 @@
-/* cli/commands/plan_question.c - see plan_question.h. */
-#include "cli/commands/plan_question.h"
+/* cli/commands/plan_advice.c - see plan_advice.h. */
+#include "cli/commands/plan_advice.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
-#include "api/door_question.h"
+#include "api/door_advise.h"
 #include "api/plan_case.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
 #include "cli/options/told.h"
-#include "cli/report/question_print.h"
+#include "advise/advice_print.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/log.h"

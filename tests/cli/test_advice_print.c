@@ -1,5 +1,5 @@
-/* tests/cli/test_question_print.c - the answer of strata plan --tokens: lengths, rates and wear of a run, figure by figure. */
-#include "cli/report/question_print.h"
+/* tests/cli/test_advice_print.c - the answer of strata plan --tokens: lengths, rates and wear of a run, figure by figure. */
+#include "advise/advice_print.h"
 #include "tests/common/test.h"
 
 #include <math.h>
