@@ -19,24 +19,24 @@
 static const char *const change_keys[ST_CHANGE_COUNT] = {
     [ST_CHANGE_GPU] = "gpu", [ST_CHANGE_RAM] = "ram", [ST_CHANGE_DRIVE] = "drive"};
 
-static double batch_of(const struct st_answer *a)
+static double batch_of(const struct st_advice *a)
 {
     return (double)a->sequences * a->seq;
 }
 
-static double steps_of(const struct cli_asked *asked)
+static double steps_of(const struct st_advised *asked)
 {
     return asked->steps > 0 ? asked->steps : ceil(asked->tokens / batch_of(asked->answer));
 }
 
 /* Of an epoch, the last of which is smaller; 0: no data is named. */
-static double epoch_steps(const struct st_answer *a)
+static double epoch_steps(const struct st_advice *a)
 {
     return ceil((double)a->data_sequences / a->sequences);
 }
 
 /* Seconds of the whole run; NaN: not known. */
-static double run_seconds(const struct cli_asked *asked, const struct st_tried *t)
+static double run_seconds(const struct st_advised *asked, const struct st_tried *t)
 {
     const double steps = steps_of(asked);
 
@@ -45,13 +45,13 @@ static double run_seconds(const struct cli_asked *asked, const struct st_tried *
 
 /* Bytes of all drives: that are built in, as far as the first to wear out lets them count, or, where only that is known, that a
  * run may take. */
-static double drive_bytes(const struct st_answer *a)
+static double drive_bytes(const struct st_advice *a)
 {
     return a->named ? st_hardware_drive_bytes(&a->hardware) : (double)a->capacity[STRATA_TIER_NVME];
 }
 
 /* The part of what the drives endure that a run uses up; NaN: not known. */
-static double worn(const struct cli_asked *asked)
+static double worn(const struct st_advised *asked)
 {
     const double bytes = drive_bytes(asked->answer);
 
@@ -60,19 +60,19 @@ static double worn(const struct cli_asked *asked)
 
 /* --- text --- */
 
-static void print_settings(const struct st_answer *a, const struct st_tried *t, FILE *file)
+static void print_settings(const struct st_advice *a, const struct st_tried *t, FILE *file)
 {
     if (a->ranks > 1)
         st_print(file, "ZeRO stage %u, ", t->tiers.stage);
-    st_print(file, "optimizer %s, weights %s, %s%u x %u sequences", st_question_tier(t->tiers.optimizer),
-             st_question_tier(t->tiers.param), t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "",
+    st_print(file, "optimizer %s, weights %s, %s%u x %u sequences", st_advisor_tier(t->tiers.optimizer),
+             st_advisor_tier(t->tiers.param), t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "",
              t->grad_accum, t->micro_batch);
     if (a->ranks > 1)
         st_print_text(file, " on each rank");
 }
 
 /* Ranks need not share more than they must. */
-static void print_lowest(const struct st_answer *a, FILE *file)
+static void print_lowest(const struct st_advice *a, FILE *file)
 {
     const struct st_tried *best = &a->tried[a->best], *lowest = &a->tried[a->lowest];
     char text[24];
@@ -102,9 +102,9 @@ static void print_days(double seconds, FILE *file)
     print_rounded(seconds / DAY, " days)", file);
 }
 
-static void print_data(const struct cli_asked *asked, FILE *file)
+static void print_data(const struct st_advised *asked, FILE *file)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
     const double epoch = epoch_steps(a);
 
     if (a->data_sequences == 0)
@@ -117,13 +117,13 @@ static void print_data(const struct cli_asked *asked, FILE *file)
 }
 
 /* What is known of its parts is known from data sheets, and from what other such cards attain. */
-static void print_unmeasured(const struct st_answer *a, FILE *file)
+static void print_unmeasured(const struct st_advice *a, FILE *file)
 {
     if (a->named)
         st_print_text(file, "  predicted for the parts that are named, not measured: no GPU has run it yet\n");
 }
 
-static void print_length(const struct cli_asked *asked, const struct st_tried *best, FILE *file)
+static void print_length(const struct st_advised *asked, const struct st_tried *best, FILE *file)
 {
     const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes, steps = steps_of(asked);
     char tokens[24];
@@ -150,9 +150,9 @@ static void print_length(const struct cli_asked *asked, const struct st_tried *b
     st_print_text(file, "\n");
 }
 
-static void print_best(const struct cli_asked *asked, FILE *file)
+static void print_best(const struct st_advised *asked, FILE *file)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
     const struct st_tried *best = &a->tried[a->best];
     char text[24];
 
@@ -178,7 +178,7 @@ static void print_best(const struct cli_asked *asked, FILE *file)
 
 /* One sentence: what of which tiers would do, a machine's for all its ranks; tiers of 0 bytes stay as they are.  What the parts
  * of a named machine do not have no option gives. */
-static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+static void print_enough(const struct st_advice *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
     static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("},
                              *const parts[] = {"the device's memory for a run (--gpu)", "host memory for a run (--ram)",
@@ -203,7 +203,7 @@ static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_
     st_print_text(file, " it would, the rest as it is\n");
 }
 
-static void print_least(const struct st_answer *a, FILE *file)
+static void print_least(const struct st_advice *a, FILE *file)
 {
     uint32_t several = 0;
     bool alone = false;
@@ -233,7 +233,7 @@ static void print_sections(const char *config, FILE *file)
     }
 }
 
-static void print_instead(const struct st_answer *a, FILE *file)
+static void print_instead(const struct st_advice *a, FILE *file)
 {
     static const char *const names[ST_METHOD_COUNT] = {
         [ST_METHOD_LORA] = "adapters (LoRA)", [ST_METHOD_LORA_NF4] = "adapters beside weights in nf4 (QLoRA)"};
@@ -275,7 +275,7 @@ static bool same_settings(const struct st_tried *a, const struct st_tried *b)
            a->tiers.checkpoints == b->tiers.checkpoints && a->micro_batch == b->micro_batch;
 }
 
-static void print_changes(const struct st_answer *a, FILE *file)
+static void print_changes(const struct st_advice *a, FILE *file)
 {
     const struct st_tried *now = a->config != NULL ? &a->tried[a->best] : NULL;
     char text[24];
@@ -300,9 +300,9 @@ static void print_changes(const struct st_answer *a, FILE *file)
     }
 }
 
-void cli_question_print(const struct cli_asked *asked, FILE *file)
+void st_advice_print(const struct st_advised *asked, FILE *file)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
     char params[24];
 
     st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; evaluated on %s", a->model,
@@ -334,8 +334,8 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
 
 static void put_settings(const struct st_tried *t, struct st_json_writer *w)
 {
-    st_json_put_string(w, "optimizer", st_question_tier(t->tiers.optimizer));
-    st_json_put_string(w, "param", st_question_tier(t->tiers.param));
+    st_json_put_string(w, "optimizer", st_advisor_tier(t->tiers.optimizer));
+    st_json_put_string(w, "param", st_advisor_tier(t->tiers.param));
     st_json_put_u64(w, "stage", t->tiers.stage);
     st_json_put_string(w, "activation_checkpoints", t->tiers.checkpoints == STRATA_TIER_NVME ? "nvme" : "auto");
     st_json_put_u64(w, "micro_batch", t->micro_batch);
@@ -364,9 +364,9 @@ static void put_config(const char *config, struct st_json_writer *w)
     st_json_free(root);
 }
 
-static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
+static void put_best(const struct st_advised *asked, struct st_json_writer *w)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
     const struct st_tried *best = &a->tried[a->best];
 
     put_config(a->config, w);
@@ -395,7 +395,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_array_close(w);
 }
 
-static void put_instead(const struct st_answer *a, struct st_json_writer *w)
+static void put_instead(const struct st_advice *a, struct st_json_writer *w)
 {
     static const char *const names[ST_METHOD_COUNT] = {[ST_METHOD_LORA] = "lora", [ST_METHOD_LORA_NF4] = "qlora"};
 
@@ -415,9 +415,9 @@ static void put_instead(const struct st_answer *a, struct st_json_writer *w)
     st_json_array_close(w);
 }
 
-void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
+void st_advice_put(const struct st_advised *asked, struct st_json_writer *w)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
 
     st_json_object_open(w, NULL);
     st_json_put_bool(w, "fits", a->config != NULL);

@@ -14,7 +14,7 @@
 #define PLENTY     (1ull << 50)
 #define PARTS_MOST 12u /* that are added until something fits */
 
-const char *st_question_tier(strata_tier tier)
+const char *st_advisor_tier(strata_tier tier)
 {
     return tier == STRATA_TIER_DEVICE ? "none" : tier == STRATA_TIER_HOST ? "cpu" : "nvme";
 }
@@ -42,8 +42,8 @@ static strata_status open_one(struct st_opened *out, const struct st_scene *s, c
 
         if (s->sequences % micro != 0)
             continue;
-        st_question_close(out, s);
-        if ((st = st_question_open(out, s, &t)) == STRATA_OK)
+        st_advisor_close(out, s);
+        if ((st = st_advisor_open(out, s, &t)) == STRATA_OK)
             st = can_be_planned(&can, &out->facts, s);
     }
     return st;
@@ -143,7 +143,7 @@ static strata_status lower_memories(struct st_capacity *capacity, const struct s
 }
 
 /* More of one tier alone, and the least of several together. */
-static strata_status find_least(struct st_answer *out, const struct st_scene *s)
+static strata_status find_least(struct st_advice *out, const struct st_scene *s)
 {
     struct st_capacity all = s->q->machine.capacity;
     strata_status st = STRATA_OK;
@@ -178,12 +178,12 @@ static bool is_refusal(strata_status st)
 static strata_status try_method(struct st_instead *out, struct st_scene *s)
 {
     struct st_found found = {0};
-    strata_status st = st_question_search(&found, s, &s->q->machine, 1, 0, NULL);
+    strata_status st = st_advisor_search(&found, s, &s->q->machine, 1, 0, NULL);
 
     if (st == STRATA_OK && found.count > 0) {
         out->best = found.tried[found.best];
         memcpy(out->needed, found.plan->program.needed, sizeof(out->needed));
-        st = st_question_text(&out->config, &out->best, s->q, s->method);
+        st = st_advisor_config(&out->config, &out->best, s->q, s->method);
         out->fits = st == STRATA_OK;
     }
     st_plan_destroy(found.plan);
@@ -191,7 +191,7 @@ static strata_status try_method(struct st_instead *out, struct st_scene *s)
 }
 
 /* From the one that trains the most. */
-static strata_status try_methods(struct st_answer *out, struct st_scene *s)
+static strata_status try_methods(struct st_advice *out, struct st_scene *s)
 {
     strata_status st = STRATA_OK;
 
@@ -249,7 +249,7 @@ static bool is_nowhere_slower(const struct st_rates *a, const struct st_rates *t
 
 /* One part more; where nothing fits, as many as it takes.  The plan of now works with more of anything, too: nothing becomes
  * slower but by a card that is slower in something. */
-static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_answer *answer)
+static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_advice *answer)
 {
     const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
     const uint64_t chunk_elems = now != NULL ? answer->plan->policy.chunk_elems : 0; /* the plan's now is as good */
@@ -265,7 +265,7 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
         st = any_fits(&fits, s, &machine.capacity);
     }
     if (st != STRATA_OK || !fits ||
-        (st = st_question_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems, now)) != STRATA_OK ||
+        (st = st_advisor_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems, now)) != STRATA_OK ||
         found.count == 0)
         goto done;
     out->fits = true;
@@ -281,7 +281,7 @@ done:
 
 struct changes {
     struct st_scene *scene;
-    struct st_answer *answer;
+    struct st_advice *answer;
     struct tried_change {
         strata_status status;
         char why[512];
@@ -299,7 +299,7 @@ static void try_one(void *ctx, uint64_t index, uint32_t worker)
         snprintf(t->why, sizeof(t->why), "%s", strata_last_error());
 }
 
-static strata_status try_changes(struct st_answer *out, struct st_scene *s)
+static strata_status try_changes(struct st_advice *out, struct st_scene *s)
 {
     struct changes c = {.scene = s, .answer = out};
     const strata_status st = st_workers_once(try_one, &c, ST_CHANGE_COUNT);
@@ -313,7 +313,7 @@ static strata_status try_changes(struct st_answer *out, struct st_scene *s)
 /* --- the answer --- */
 
 /* Of the settings with the lowest stage the fastest, by its draft or its choice. */
-static uint32_t lowest_of(const struct st_answer *a)
+static uint32_t lowest_of(const struct st_advice *a)
 {
     uint32_t lowest = 0;
 
@@ -327,11 +327,11 @@ static uint32_t lowest_of(const struct st_answer *a)
 }
 
 /* The sequences of a step: whole ones, equally many on each rank.  E_INVAL: there is none. */
-static strata_status take_batch(struct st_answer *out, struct st_scene *s)
+static strata_status take_batch(struct st_advice *out, struct st_scene *s)
 {
-    const struct st_question *q = s->q;
+    const struct st_advisor *q = s->q;
     const uint64_t of_ranks = (uint64_t)q->seq * q->ranks;
-    const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : of_ranks > ST_QUESTION_BATCH ? of_ranks : ST_QUESTION_BATCH;
+    const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : of_ranks > ST_ADVISOR_BATCH ? of_ranks : ST_ADVISOR_BATCH;
 
     if (batch < of_ranks || batch / of_ranks > STRATA_GRAD_ACCUM_MAX)
         return st_error(STRATA_E_INVAL,
@@ -345,13 +345,13 @@ static strata_status take_batch(struct st_answer *out, struct st_scene *s)
     return STRATA_OK;
 }
 
-static strata_status answer(struct st_answer *out, struct st_scene *s)
+static strata_status answer(struct st_advice *out, struct st_scene *s)
 {
     struct st_found found = {0};
     strata_status st = take_batch(out, s);
 
     if (st != STRATA_OK || (st = open_smallest(s)) != STRATA_OK ||
-        (st = st_question_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
+        (st = st_advisor_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;
@@ -360,7 +360,7 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     if (found.count > 0) {
         out->plan = found.plan;
         found.plan = NULL;
-        st = st_question_text(&out->config, &out->tried[out->best], s->q, s->method);
+        st = st_advisor_config(&out->config, &out->tried[out->best], s->q, s->method);
     } else if ((st = find_least(out, s)) == STRATA_OK) {
         st = try_methods(out, s);
     }
@@ -371,12 +371,12 @@ done:
     return st;
 }
 
-strata_status st_question_answer(struct st_answer *out, const struct st_question *question)
+strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question)
 {
     struct st_scene s = {.q = question};
     strata_status st;
 
-    st_question_tiers(&s);
+    st_advisor_tiers(&s);
     snprintf(out->machine, sizeof(out->machine), "%s", question->machine.name);
     out->seq = question->seq;
     out->ranks = question->ranks;
@@ -389,17 +389,17 @@ strata_status st_question_answer(struct st_answer *out, const struct st_question
     st = answer(out, &s);
     pthread_mutex_destroy(&s.lock);
     for (uint32_t i = 0; i < ST_TIERS_MAX; i++)
-        st_question_close(&s.smallest[i], &s);
+        st_advisor_close(&s.smallest[i], &s);
     if (st != STRATA_OK)
-        st_answer_free(out);
+        st_advice_free(out);
     return st;
 }
 
-void st_answer_free(struct st_answer *answer)
+void st_advice_free(struct st_advice *answer)
 {
     st_plan_destroy(answer->plan);
     free(answer->config);
     for (int m = 0; m < ST_METHOD_COUNT; m++)
         free(answer->instead[m].config);
-    *answer = (struct st_answer){0};
+    *answer = (struct st_advice){0};
 }

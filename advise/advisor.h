@@ -2,16 +2,16 @@
  *
  * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
  * is read again. */
-#ifndef ADVISE_QUESTION_H
-#define ADVISE_QUESTION_H
+#ifndef ADVISE_ADVISOR_H
+#define ADVISE_ADVISOR_H
 
 #include "advise/case.h"
 
-#define ST_QUESTION_TRIED_MAX 96u
-#define ST_QUESTION_BATCH     131072u /* tokens of a step, if nothing is said and a sequence has no more */
+#define ST_ADVISOR_TRIED_MAX 96u
+#define ST_ADVISOR_BATCH     131072u /* tokens of a step, if nothing is said and a sequence has no more */
 
 /* How a configuration becomes a case: as anybody's would be opened.  Called by several threads at once. */
-struct st_question_source {
+struct st_advisor_source {
     void *ctx;
     /** *handle keeps what *out borrows; closed by close(), which takes NULL. */
     strata_status (*open)(void *ctx, struct st_case *out, void **handle, const char *config);
@@ -19,15 +19,15 @@ struct st_question_source {
     bool (*goes_on)(void *ctx, uint64_t done); /* one at a time; false: somebody wants it to stop */
 };
 
-struct st_question {
-    struct st_question_source source;
+struct st_advisor {
+    struct st_advisor_source source;
     const char *nvme;                   /* directories of configurations, separated by commas */
     struct st_machine machine;          /* one rank's part */
     bool rates_known;                   /* of it, and whether */
     bool rates_evaluate;                   /* they, and not a nominal one's, evaluate plans: st_case_evaluator() */
     const struct st_hardware *hardware; /* its parts; NULL: they are not known */
     uint32_t ranks, seq;                /* tokens of a sequence */
-    uint64_t batch_tokens;              /* of a step; 0: ST_QUESTION_BATCH */
+    uint64_t batch_tokens;              /* of a step; 0: ST_ADVISOR_BATCH */
 };
 
 /* Slowest tiers allowed, and what ranks share. */
@@ -67,7 +67,7 @@ struct st_changed {
     struct st_tried best;
 };
 
-struct st_answer {
+struct st_advice {
     uint32_t seq;            /* tokens of a sequence */
     uint32_t sequences;      /* of a step, of all ranks */
     uint32_t ranks, here;    /* here: those of a node */
@@ -77,7 +77,7 @@ struct st_answer {
     bool fp16;  /* the machine has no bf16, so that the configurations are of this */
     bool named; /* the machine is known by its parts: */
     struct st_hardware hardware;
-    struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */
+    struct st_tried tried[ST_ADVISOR_TRIED_MAX]; /* those that fit */
     uint32_t tried_count, best;
     uint32_t lowest;      /* of several ranks: the fastest with the lowest stage that fits */
     char *config;         /* the best one's file; NULL: nothing fits */
@@ -91,16 +91,16 @@ struct st_answer {
 
 /** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, all else is filled in.
  *  E_INVAL: the batch holds no sequence; the statuses of the source and of planning, but E_NOFIT: that is an answer. */
-strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
-void st_answer_free(struct st_answer *answer);
+strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question);
+void st_advice_free(struct st_advice *answer);
 
 /** Whether tiers can be used on a machine at all. */
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);
 
 /** The file of a setting.  Free *text.  E_NOMEM. */
-strata_status st_question_text(char **text, const struct st_tried *t, const struct st_question *q, enum st_method method);
+strata_status st_advisor_config(char **text, const struct st_tried *t, const struct st_advisor *q, enum st_method method);
 
 /** "none", "cpu", "nvme": as DeepSpeed says a tier. */
-const char *st_question_tier(strata_tier tier);
+const char *st_advisor_tier(strata_tier tier);
 
 #endif

@@ -36,9 +36,9 @@ static const struct st_tiers shared[] = {{D, D, AUTO, 0}, {D, D, AUTO, 1}, {D, D
 #define ALONE_COUNT  (sizeof(alone) / sizeof(alone[0]))
 #define SHARED_COUNT (sizeof(shared) / sizeof(shared[0]))
 _Static_assert(ALONE_COUNT <= ST_TIERS_MAX && SHARED_COUNT <= ST_TIERS_MAX, "room for the smallest of each");
-_Static_assert(ST_TIERS_MAX *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for all that fit");
+_Static_assert(ST_TIERS_MAX *MICROS_MOST <= ST_ADVISOR_TRIED_MAX, "room for all that fit");
 
-void st_question_tiers(struct st_scene *s)
+void st_advisor_tiers(struct st_scene *s)
 {
     s->tiers = s->q->ranks > 1 ? shared : alone;
     s->tiers_count = s->q->ranks > 1 ? SHARED_COUNT : ALONE_COUNT;
@@ -62,7 +62,7 @@ static void put_offload(FILE *file, const char *key, strata_tier tier, const cha
     st_print(file, ",\n    \"%s\": ", key);
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
-    st_json_put_string(&w, "device", st_question_tier(tier));
+    st_json_put_string(&w, "device", st_advisor_tier(tier));
     if (tier == STRATA_TIER_NVME)
         st_json_put_string(&w, "nvme_path", nvme);
     st_json_object_close(&w);
@@ -90,7 +90,7 @@ static void put_section(FILE *file, const struct st_tried *t, enum st_method met
 }
 
 /* A file for people, too. */
-static void put_config(FILE *file, const struct st_tried *t, const struct st_question *q, enum st_method method)
+static void put_config(FILE *file, const struct st_tried *t, const struct st_advisor *q, enum st_method method)
 {
     st_print(file,
              "{\n"
@@ -109,10 +109,10 @@ static void put_config(FILE *file, const struct st_tried *t, const struct st_que
     st_print_text(file, "\n}\n");
 }
 
-strata_status st_question_text(char **text, const struct st_tried *t, const struct st_question *q, enum st_method method)
+strata_status st_advisor_config(char **text, const struct st_tried *t, const struct st_advisor *q, enum st_method method)
 {
     size_t bytes = 0;
-    FILE *memory = st_fault_refuses("api.question") ? NULL : open_memstream(text, &bytes);
+    FILE *memory = st_fault_refuses("api.advice") ? NULL : open_memstream(text, &bytes);
 
     if (memory != NULL) {
         put_config(memory, t, q, method);
@@ -124,10 +124,10 @@ strata_status st_question_text(char **text, const struct st_tried *t, const stru
     return st_nomem(0);
 }
 
-strata_status st_question_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t)
+strata_status st_advisor_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t)
 {
     char *text = NULL;
-    strata_status st = st_question_text(&text, t, s->q, s->method);
+    strata_status st = st_advisor_config(&text, t, s->q, s->method);
 
     out->handle = NULL;
     if (st == STRATA_OK)
@@ -136,7 +136,7 @@ strata_status st_question_open(struct st_opened *out, const struct st_scene *s, 
     return st;
 }
 
-void st_question_close(struct st_opened *opened, const struct st_scene *s)
+void st_advisor_close(struct st_opened *opened, const struct st_scene *s)
 {
     s->q->source.close(opened->handle);
     opened->handle = NULL;
@@ -162,7 +162,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
 {
     struct st_draft d = {.seconds = HUGE_VAL};
     struct st_opened o;
-    strata_status st = st_question_open(&o, s, t);
+    strata_status st = st_advisor_open(&o, s, t);
 
     if (st == STRATA_OK) {
         st = st_plan_draft(&d, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_evaluate ? machine : NULL,
@@ -170,7 +170,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
     }
-    st_question_close(&o, s);
+    st_advisor_close(&o, s);
     *fits = isfinite(d.seconds);
     t->seconds = s->q->rates_known && *fits ? d.seconds : 0;
     t->lacks = t->bounded = d.lacks;
@@ -226,13 +226,13 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
     struct st_opened o = {.handle = NULL};
     strata_status st = watch(s);
 
-    if (st == STRATA_OK && (st = st_question_open(&o, s, t)) == STRATA_OK) {
+    if (st == STRATA_OK && (st = st_advisor_open(&o, s, t)) == STRATA_OK) {
         if (o.facts.asked.chunk_elems == 0)
             o.facts.asked.chunk_elems = chunk_elems;
         st =
             st_plan_make_evaluated(&plan, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_evaluate ? machine : NULL);
     }
-    st_question_close(&o, s);
+    st_advisor_close(&o, s);
     if (st == STRATA_OK && s->q->rates_known) {
         st_predict(&p, &plan->program, machine);
         t->lacks = !p.simulated && !st_simulate_possible(&plan->program, machine);
@@ -271,7 +271,7 @@ static uint32_t place_of(struct st_found *f, const struct st_tried *t)
     for (uint32_t i = 0; i < f->count; i++)
         if (memcmp(&f->tried[i].tiers, &t->tiers, sizeof(t->tiers)) == 0 && f->tried[i].micro_batch == t->micro_batch)
             return i;
-    if (f->count == ST_QUESTION_TRIED_MAX)
+    if (f->count == ST_ADVISOR_TRIED_MAX)
         return f->count;
     f->tried[f->count] = *t;
     f->tried[f->count].chosen = false;
@@ -290,7 +290,7 @@ static strata_status choose_again(struct st_found *out, struct st_scene *s, cons
     return index == out->count || out->tried[index].chosen ? STRATA_OK : choose(out, index, s, machine, chunk_elems);
 }
 
-strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
+strata_status st_advisor_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
                                  uint64_t chunk_elems, const struct st_tried *now)
 {
     double fastest = HUGE_VAL;

@@ -10,10 +10,10 @@
 #define DIR_ELSEWHERE "/local_nvme"
 
 struct asked {
-    const struct st_question_opts *o;
+    const struct strata_advice_opts *o;
     struct strata_model_opts model; /* with the preset that its name means */
     struct strata_machine *on;
-    struct st_question question;
+    struct st_advisor question;
 };
 
 /* --- configurations as cases --- */
@@ -55,7 +55,7 @@ static bool goes_on(void *ctx, uint64_t done)
 {
     const struct strata_model_opts *o = &((const struct asked *)ctx)->model;
 
-    return o->progress == NULL || o->progress(o->progress_ctx, ST_QUESTION_COMPARES, done, 0);
+    return o->progress == NULL || o->progress(o->progress_ctx, ST_ADVISOR_COMPARES, done, 0);
 }
 
 /* --- the machine --- */
@@ -63,7 +63,7 @@ static bool goes_on(void *ctx, uint64_t done)
 static strata_status open_setting(struct strata_model **model, const struct asked *a, const struct st_tried *t)
 {
     char *text = NULL;
-    strata_status st = st_question_text(&text, t, &a->question, ST_METHOD_FULL);
+    strata_status st = st_advisor_config(&text, t, &a->question, ST_METHOD_FULL);
 
     if (st == STRATA_OK)
         st = open_model(model, a, text);
@@ -74,7 +74,7 @@ static strata_status open_setting(struct strata_model **model, const struct aske
 /* Its rates are measured, with those of its drives if it has any. */
 static strata_status measure_machine(struct asked *a, struct strata_model *model)
 {
-    struct st_question *q = &a->question;
+    struct st_advisor *q = &a->question;
     struct strata_plan *plan = NULL;
     strata_status st = strata_plan_make(&plan, model, a->on);
 
@@ -91,7 +91,7 @@ static strata_status measure_machine(struct asked *a, struct strata_model *model
 }
 
 /* As a run reads them, of the model's vocabulary and in sequences of its length. */
-static strata_status count_data(struct st_answer *out, const struct strata_model *model, const struct st_question_opts *o)
+static strata_status count_data(struct st_advice *out, const struct strata_model *model, const struct strata_advice_opts *o)
 {
     struct strata_data *data = NULL;
     strata_status st;
@@ -104,7 +104,7 @@ static strata_status count_data(struct st_answer *out, const struct strata_model
     return st;
 }
 
-static strata_status describe_model(struct st_answer *out, struct asked *a, struct strata_model *model)
+static strata_status describe_model(struct st_advice *out, struct asked *a, struct strata_model *model)
 {
     const char *preset = a->model.model != NULL ? st_model_preset_of(a->model.model) : NULL;
     struct strata_model_info info = STRATA_MODEL_INFO_INIT;
@@ -122,12 +122,12 @@ static strata_status describe_model(struct st_answer *out, struct asked *a, stru
 }
 
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
-static strata_status find_machine(struct st_answer *out, struct asked *a)
+static strata_status find_machine(struct st_advice *out, struct asked *a)
 {
     const bool here = st_handle_is_here(a->on);
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : a->o->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
     struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
-    struct st_question *q = &a->question;
+    struct st_advisor *q = &a->question;
     struct strata_model *model = NULL;
     strata_status st = open_setting(&model, a, &t);
 
@@ -153,9 +153,9 @@ static strata_status find_machine(struct st_answer *out, struct asked *a)
 /* --- the answer --- */
 
 /* As strata plan has it with the file of the best one. */
-static strata_status take_plan(struct strata_plan **plan, struct st_answer *out, const struct asked *a)
+static strata_status take_plan(struct strata_plan **plan, struct st_advice *out, const struct asked *a)
 {
-    const struct st_question *q = &a->question;
+    const struct st_advisor *q = &a->question;
     struct strata_model *model = NULL;
     strata_status st = open_model(&model, a, out->config);
 
@@ -165,23 +165,23 @@ static strata_status take_plan(struct strata_plan **plan, struct st_answer *out,
     return st;
 }
 
-strata_status st_question_ask(struct st_answer *out, struct strata_plan **plan, const struct st_question_opts *opts)
+strata_status strata_advice_make(struct st_advice *out, struct strata_plan **plan, const struct strata_advice_opts *opts)
 {
     struct asked a = {.o = opts, .model = *opts->model};
     strata_status st;
 
-    a.question = (struct st_question){.source = {&a, open_case, close_case, goes_on},
+    a.question = (struct st_advisor){.source = {&a, open_case, close_case, goes_on},
                                       .nvme = opts->nvme != NULL ? opts->nvme : DIR_ELSEWHERE,
                                       .ranks = opts->machine->ranks > 1 ? opts->machine->ranks : 1,
                                       .batch_tokens = opts->batch_tokens};
-    *out = (struct st_answer){0};
+    *out = (struct st_advice){0};
     *plan = NULL;
     if ((st = strata_machine_open(&a.on, opts->machine)) == STRATA_OK && (st = find_machine(out, &a)) == STRATA_OK)
-        st = st_question_answer(out, &a.question);
+        st = st_advisor_ask(out, &a.question);
     if (st == STRATA_OK && out->config != NULL)
         st = take_plan(plan, out, &a);
     strata_machine_close(a.on);
     if (st != STRATA_OK)
-        st_answer_free(out);
+        st_advice_free(out);
     return st;
 }

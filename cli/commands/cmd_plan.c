@@ -51,7 +51,7 @@ int cmd_plan(const struct cli_args *args)
         return st == STRATA_OK ? 0 : cli_fail(st);
     }
     if (cli_plan_asks(args))
-        return cli_plan_question(args);
+        return cli_plan_advice(args);
     st = cli_output_check("--svg", args->svg, args);
     if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);

@@ -159,7 +159,7 @@ static strata_status check_outputs(const struct cli_args *args)
     return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
 }
 
-static strata_status write_config(const struct cli_args *args, const struct st_answer *answer)
+static strata_status write_config(const struct cli_args *args, const struct st_advice *answer)
 {
     struct st_new_file file;
     strata_status st;
@@ -193,7 +193,7 @@ static strata_status join_names(char nvme[DIRS_BYTES], const st_json *list, cons
 }
 
 /* The value of strata.nvme as one text: directories separated by commas, or a list of them; null, "auto": none. */
-static strata_status take_dirs(struct st_question_opts *out, char nvme[DIRS_BYTES], const char *value)
+static strata_status take_dirs(struct strata_advice_opts *out, char nvme[DIRS_BYTES], const char *value)
 {
     st_json *list = NULL;
     strata_status st = STRATA_OK;
@@ -215,7 +215,7 @@ static strata_status take_dirs(struct st_question_opts *out, char nvme[DIRS_BYTE
 }
 
 /* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
-static strata_status make_question(struct st_question_opts *out, char nvme[DIRS_BYTES], const struct cli_args *args)
+static strata_status make_question(struct strata_advice_opts *out, char nvme[DIRS_BYTES], const struct cli_args *args)
 {
     const char **overrides = calloc(args->overrides.count + 1u, sizeof(*overrides));
     strata_status st;
@@ -240,9 +240,9 @@ static strata_status make_question(struct st_question_opts *out, char nvme[DIRS_
 }
 
 /* How long the run is, as a run counts it: an epoch ends with a smaller step.  One epoch, where data alone is named. */
-static void take_length(struct cli_asked *asked, const struct cli_args *args, double tokens)
+static void take_length(struct st_advised *asked, const struct cli_args *args, double tokens)
 {
-    const struct st_answer *a = asked->answer;
+    const struct st_advice *a = asked->answer;
     const double step = (double)a->sequences * a->seq, epochs = args->epochs > 0 ? args->epochs : 1,
                  of_data = (double)a->data_sequences;
 
@@ -254,9 +254,9 @@ static void take_length(struct cli_asked *asked, const struct cli_args *args, do
     asked->tokens = epochs * of_data * a->seq;
 }
 
-static strata_status show(const struct cli_args *args, const struct st_answer *answer, struct strata_plan *plan, double tokens)
+static strata_status show(const struct cli_args *args, const struct st_advice *answer, struct strata_plan *plan, double tokens)
 {
-    struct cli_asked asked = {.answer = answer, .written = answer->config != NULL ? args->write_config : NULL};
+    struct st_advised asked = {.answer = answer, .written = answer->config != NULL ? args->write_config : NULL};
     struct st_json_writer w;
     FILE *file;
 
@@ -266,12 +266,12 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
         st_endurance_planned(&asked.endurance, asked.best, (uint64_t)asked.steps);
     if (args->json) {
         st_json_begin(&w, stdout);
-        cli_question_put(&asked, &w);
+        st_advice_put(&asked, &w);
         st_json_end_line(&w);
         return STRATA_OK;
     }
     file = st_wrap_open(stdout);
-    cli_question_print(&asked, file);
+    st_advice_print(&asked, file);
     if (answer->named) {
         st_print_text(file, "\n");
         st_hardware_print(&answer->hardware, file);
@@ -284,7 +284,7 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
     return STRATA_OK;
 }
 
-static bool adapters_fit(const struct st_answer *answer)
+static bool adapters_fit(const struct st_advice *answer)
 {
     bool fit = false;
 
@@ -296,19 +296,19 @@ static bool adapters_fit(const struct st_answer *answer)
 /* Notices of the model and the machine have come when candidates are compared; each of these would repeat them. */
 static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
 {
-    if (strcmp(what, ST_QUESTION_COMPARES) == 0 && done == 0)
+    if (strcmp(what, ST_ADVISOR_COMPARES) == 0 && done == 0)
         st_log_configure(cli_told_log, NULL, ST_LOG_WARN);
     return cli_progress_watch(ctx, what, done, total);
 }
 
-int cli_plan_question(const struct cli_args *args)
+int cli_plan_advice(const struct cli_args *args)
 {
     struct cli_run run = {.args = args};
     struct cli_progress progress = {0};
     struct strata_machine_opts machine;
     struct strata_model_opts model;
-    struct st_question_opts question = {.model = &model, .machine = &machine};
-    struct st_answer answer = {0};
+    struct strata_advice_opts question = {.model = &model, .machine = &machine};
+    struct st_advice answer = {0};
     struct strata_plan *plan = NULL;
     char nvme[DIRS_BYTES];
     double tokens = 0;
@@ -325,7 +325,7 @@ int cli_plan_question(const struct cli_args *args)
         if (args->data.count > 0)
             st = strata_data_documents(args->data.items, args->data.count, &model.documents);
         if (st == STRATA_OK)
-            st = st_question_ask(&answer, &plan, &question);
+            st = strata_advice_make(&answer, &plan, &question);
         cli_progress_work_end(&progress);
         if (st == STRATA_OK && plan != NULL)
             st_plan_note_memory(plan);
@@ -339,7 +339,7 @@ int cli_plan_question(const struct cli_args *args)
                                    : cli_fail(st_error(STRATA_E_NOFIT, "%s: the answer says what would",
                                                        adapters_fit(&answer) ? "full training does not fit" : "nothing fits"));
     strata_plan_destroy(plan);
-    st_answer_free(&answer);
+    st_advice_free(&answer);
     free((void *)question.overrides);
     cli_progress_fini(&progress);
     return code;

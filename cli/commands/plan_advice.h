@@ -1,6 +1,6 @@
 /* cli/commands/plan_advice.h - strata plan where nothing is chosen: which configuration to train with. */
-#ifndef CLI_COMMANDS_PLAN_QUESTION_H
-#define CLI_COMMANDS_PLAN_QUESTION_H
+#ifndef CLI_COMMANDS_PLAN_ADVICE_H
+#define CLI_COMMANDS_PLAN_ADVICE_H
 
 #include "cli/options/args.h"
 
@@ -9,6 +9,6 @@
 bool cli_plan_asks(const struct cli_args *args);
 
 /** Answer it, print the answer and write the file.  Returns the exit code: 3 if nothing fits. */
-int cli_plan_question(const struct cli_args *args);
+int cli_plan_advice(const struct cli_args *args);
 
 #endif

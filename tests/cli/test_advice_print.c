@@ -7,11 +7,11 @@
 #include <string.h>
 
 /* Steps of 32 x 4096 tokens that take 2 s, on a machine with drives of 1 and 3 TB. */
-static struct st_answer answer_of(double seconds)
+static struct st_advice answer_of(double seconds)
 {
     static char config; /* only looked at */
 
-    return (struct st_answer){
+    return (struct st_advice){
         .seq = 4096,
         .sequences = 32,
         .params = 8030261248,
@@ -29,19 +29,19 @@ static struct st_answer answer_of(double seconds)
     };
 }
 
-static char *text_of(const struct cli_asked *asked)
+static char *text_of(const struct st_advised *asked)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     assert_non_null(file);
-    cli_question_print(asked, file);
+    st_advice_print(asked, file);
     assert_int_equal(fclose(file), 0);
     return text;
 }
 
-static void must_hold(const struct cli_asked *asked, const char *wanted)
+static void must_hold(const struct st_advised *asked, const char *wanted)
 {
     char *text = text_of(asked);
 
@@ -52,8 +52,8 @@ static void must_hold(const struct cli_asked *asked, const char *wanted)
 
 TEST(what_fits_is_told)
 {
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a};
 
     must_hold(&asked, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; evaluated on box\n");
     must_hold(&asked, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
@@ -92,8 +92,8 @@ TEST(epochs_of_data)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct st_answer a = answer_of(2);
-        const struct cli_asked asked = {.answer = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
+        struct st_advice a = answer_of(2);
+        const struct st_advised asked = {.answer = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
 
         a.data_sequences = rows[i].sequences;
         must_hold(&asked, rows[i].line);
@@ -103,8 +103,8 @@ TEST(epochs_of_data)
 /* Only of a machine by names it is known that nothing was measured. */
 TEST(named_parts_are_not_measured)
 {
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a};
     char *text;
 
     must_hold(&asked, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
@@ -134,8 +134,8 @@ TEST(lengths_of_a_run)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct st_answer a = answer_of(rows[i].seconds);
-        const struct cli_asked asked = {.answer = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
+        const struct st_advice a = answer_of(rows[i].seconds);
+        const struct st_advised asked = {.answer = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
 
         must_hold(&asked, rows[i].line);
     }
@@ -146,8 +146,8 @@ TEST(lengths_of_a_run)
 TEST(drives_wear_out)
 {
     const double endured = st_hardware_writes_endured();
-    struct st_answer a = answer_of(2);
-    struct cli_asked asked = {.answer = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
+    struct st_advice a = answer_of(2);
+    struct st_advised asked = {.answer = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
     char line[128];
 
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
@@ -168,8 +168,8 @@ TEST(drives_wear_out)
 
 TEST(what_does_not_fit_says_what_would)
 {
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a};
 
     a.config = NULL;
     a.config = NULL;
@@ -208,8 +208,8 @@ TEST(adapters_are_told_with_the_lines_to_add)
 {
     static char config[] =
         "{\n  \"bf16\": {},\n  \"zero_optimization\": {\n    \"stage\": 3\n  },\n  \"strata\": {\"lora\": {}}\n}\n";
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a};
 
     a.config = NULL;
     a.config = NULL;
@@ -237,8 +237,8 @@ TEST(what_does_not_fit_is_in_the_json)
         "\"gradient_accumulation\":16,\"predicted_seconds\":3,\"simulated\":true},\"drive\":{\"to\":\"disk\",\"optimizer\":"
         "\"nvme\",\"param\":\"cpu\",\"stage\":3,\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,\"gradient_accumulation\":"
         "4,\"predicted_seconds\":2,\"simulated\":true}}}";
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a, .tokens = 1000};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a, .tokens = 1000};
     struct st_json_writer w;
     char *text = NULL;
     size_t bytes = 0;
@@ -255,7 +255,7 @@ TEST(what_does_not_fit_is_in_the_json)
     a.changed[ST_CHANGE_RAM] = (struct st_changed){true, false, "memory", a.tried[0]};
     a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "disk", a.tried[1]};
     st_json_begin(&w, file);
-    cli_question_put(&asked, &w);
+    st_advice_put(&asked, &w);
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, wanted);
     free(text);
@@ -264,8 +264,8 @@ TEST(what_does_not_fit_is_in_the_json)
 /* Faster is less time; settings are told where they are others. */
 TEST(changes_are_held_against_the_best)
 {
-    struct st_answer a = answer_of(2);
-    const struct cli_asked asked = {.answer = &a};
+    struct st_advice a = answer_of(2);
+    const struct st_advised asked = {.answer = &a};
     char line[160];
 
     snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
