@@ -23,11 +23,11 @@
 /* Row 0 is that of the stalls; the lanes follow. */
 struct recorded {
     const struct st_program *program;
-    const char *names[1 + ST_LANE_COUNT];
+    const char *names[1 + STRATA_LANE_COUNT];
     struct st_lane_span *spans;
     size_t count, room;
-    size_t last[1 + ST_LANE_COUNT];      /* the row's newest span; NO_SPAN: none */
-    uint32_t last_op[1 + ST_LANE_COUNT]; /* that it is of; of a stall the lane that it waits for */
+    size_t last[1 + STRATA_LANE_COUNT];      /* the row's newest span; NO_SPAN: none */
+    uint32_t last_op[1 + STRATA_LANE_COUNT]; /* that it is of; of a stall the lane that it waits for */
     bool failed;
 };
 
@@ -99,8 +99,8 @@ static strata_status record_step(struct st_lanes *out, struct recorded *r, const
 
     r->program = &of->plan->program;
     r->names[0] = "stall";
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        r->names[1 + lane] = st_lane_name((enum st_lane)lane);
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
+        r->names[1 + lane] = st_lane_name((enum strata_lane)lane);
     st = st_simulate_watched(&last, r->program, &of->figures.machine, &watch);
     if (st == STRATA_OK && r->failed)
         st = st_nomem(0);
@@ -108,7 +108,7 @@ static strata_status record_step(struct st_lanes *out, struct recorded *r, const
         *out = (struct st_lanes){.title = "one simulated step",
                                  .seconds = last.seconds,
                                  .names = r->names,
-                                 .count = 1 + ST_LANE_COUNT,
+                                 .count = 1 + STRATA_LANE_COUNT,
                                  .stalls = 0,
                                  .spans = r->spans,
                                  .span_count = r->count};

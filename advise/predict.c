@@ -37,10 +37,10 @@ static void print_stalls(const struct st_simulation *sim, FILE *file)
     char seconds[24];
     bool any = false;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         if (sim->stall[lane] < sim->seconds * 5e-4)
             continue;
-        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute waits for:", st_lane_name((enum st_lane)lane),
+        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute waits for:", st_lane_name((enum strata_lane)lane),
                  st_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
         any = true;
     }
@@ -79,11 +79,11 @@ void st_prediction_print(const struct st_case *of, FILE *file)
     print_stalls(&p.sim, file);
 }
 
-static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[ST_LANE_COUNT])
+static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[STRATA_LANE_COUNT])
 {
     st_json_object_open(w, key);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        st_json_put_double(w, st_lane_name((enum st_lane)lane), seconds[lane]);
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
+        st_json_put_double(w, st_lane_name((enum strata_lane)lane), seconds[lane]);
     st_json_object_close(w);
 }
 
@@ -101,6 +101,7 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
         st_json_put_double(w, "save_adds_seconds", p.save_adds_seconds);
     put_lanes(w, "busy_seconds", p.sim.busy);
     put_lanes(w, "stall_seconds", p.sim.stall);
-    st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));
+    st_json_put_string(w, "stalled_by",
+                       p.sim.stalled_by == STRATA_LANE_COUNT ? NULL : st_lane_name((enum strata_lane)p.sim.stalled_by));
     st_json_object_close(w);
 }

@@ -22,8 +22,6 @@
 
 #define LR_MOST 1e3
 
-_Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "a step's result has a place for every lane");
-
 /* --- create and destroy --- */
 
 /* The directories' rates, for parts in proportion, if they are known and each directory has room for its part; else NULL: equal
@@ -349,7 +347,7 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
         .backward_ms = r->backward_ms,
         .stall_ms = r->stall_ms,
         .other_ms = r->other_ms,
-        .stalled_by = r->stalled_by == ST_LANE_COUNT ? STRATA_LANES_MAX : (uint32_t)r->stalled_by,
+        .stalled_by = (uint32_t)r->stalled_by,
         .upload_bytes = r->bytes.upload,
         .download_bytes = r->bytes.download,
         .read_bytes = r->bytes.read,
@@ -534,7 +532,7 @@ void strata_engine_cancel(struct strata_engine *engine)
 
 const char *strata_lane_name(uint32_t lane)
 {
-    return lane < ST_LANE_COUNT ? st_lane_name((enum st_lane)lane) : NULL;
+    return lane < STRATA_LANE_COUNT ? st_lane_name((enum strata_lane)lane) : NULL;
 }
 
 strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info)

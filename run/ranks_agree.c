@@ -302,7 +302,7 @@ strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program 
         const struct st_op *op = &program->ops[i];
         const uint64_t words[] = {op->kind, op->phases, op->page};
 
-        if (op->lane == ST_LANE_COMM)
+        if (op->lane == STRATA_LANE_COMM)
             hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(words, sizeof(words));
     }
     add_number(&f, "the number of the plan's ops", program->op_count);

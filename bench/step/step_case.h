@@ -28,10 +28,10 @@ struct step_case {
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
     double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
     uint32_t done;
-    struct st_traffic moved;       /* of one steady step */
-    struct st_op_times *op_times;  /* NULL: off */
-    double busy_ms[ST_LANE_COUNT]; /* of all measured steps together */
-    double beside_bytes;           /* the most device memory seen in use by driver and libraries beside the arena; NaN: unknown */
+    struct st_traffic moved;           /* of one steady step */
+    struct st_op_times *op_times;      /* NULL: off */
+    double busy_ms[STRATA_LANE_COUNT]; /* of all measured steps together */
+    double beside_bytes; /* the most device memory seen in use by driver and libraries beside the arena; NaN: unknown */
 };
 
 struct step_bench {

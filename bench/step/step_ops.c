@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const enum st_lane lane_of[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = ST_LANE_COMPUTE,
-                                                     [ST_QUEUE_UPDATE] = ST_LANE_UPDATE_DEVICE,
-                                                     [ST_QUEUE_UPLOAD] = ST_LANE_UPLOAD,
-                                                     [ST_QUEUE_DOWNLOAD] = ST_LANE_DOWNLOAD};
+static const enum strata_lane lane_of[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = STRATA_LANE_COMPUTE,
+                                                         [ST_QUEUE_UPDATE] = STRATA_LANE_UPDATE_DEVICE,
+                                                         [ST_QUEUE_UPLOAD] = STRATA_LANE_UPLOAD,
+                                                         [ST_QUEUE_DOWNLOAD] = STRATA_LANE_DOWNLOAD};
 
 /* Sums over all measured steps. */
 struct totals {

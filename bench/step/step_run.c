@@ -127,10 +127,10 @@ static void take_result(struct step_case *c, const struct st_step_result *result
 {
     c->seconds[c->done] = result->seconds;
     c->stall_ms[c->done] = result->stall_ms;
-    c->upload_ms[c->done] = result->busy_ms[ST_LANE_UPLOAD];
-    c->download_ms[c->done++] = result->busy_ms[ST_LANE_DOWNLOAD];
+    c->upload_ms[c->done] = result->busy_ms[STRATA_LANE_UPLOAD];
+    c->download_ms[c->done++] = result->busy_ms[STRATA_LANE_DOWNLOAD];
     c->moved = result->bytes;
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
         c->busy_ms[lane] += result->busy_ms[lane];
 }
 

@@ -13,28 +13,29 @@ enum resource { COMPUTE, UPDATE, NVME_READ, NVME_WRITE, UPLOAD, DOWNLOAD, NETWOR
 
 static const char *const names[] = {"compute", "update", "nvme read", "nvme write", "upload", "download", "network"};
 
-static const enum resource resource_of[ST_LANE_COUNT] = {
-    [ST_LANE_COMPUTE] = COMPUTE,       [ST_LANE_UPLOAD] = UPLOAD,
-    [ST_LANE_DOWNLOAD] = DOWNLOAD,     [ST_LANE_UPDATE] = UPDATE,
-    [ST_LANE_UPDATE_DEVICE] = UPDATE,  [ST_LANE_READ_STATE] = NVME_READ,
-    [ST_LANE_READ_WEIGHT] = NVME_READ, [ST_LANE_READ_ACTIVATION] = NVME_READ,
-    [ST_LANE_WRITE] = NVME_WRITE,      [ST_LANE_COMM] = NETWORK,
+static const enum resource resource_of[STRATA_LANE_COUNT] = {
+    [STRATA_LANE_COMPUTE] = COMPUTE,       [STRATA_LANE_UPLOAD] = UPLOAD,
+    [STRATA_LANE_DOWNLOAD] = DOWNLOAD,     [STRATA_LANE_UPDATE] = UPDATE,
+    [STRATA_LANE_UPDATE_DEVICE] = UPDATE,  [STRATA_LANE_READ_STATE] = NVME_READ,
+    [STRATA_LANE_READ_WEIGHT] = NVME_READ, [STRATA_LANE_READ_ACTIVATION] = NVME_READ,
+    [STRATA_LANE_WRITE] = NVME_WRITE,      [STRATA_LANE_COMM] = NETWORK,
 };
 
 struct fractions {
     double used[RESOURCE_COUNT];   /* part of the step in which it ran */
     double waited[RESOURCE_COUNT]; /* part of the step in which compute waited for it */
-    double lane[ST_LANE_COUNT];
+    double lane[STRATA_LANE_COUNT];
 };
 
 static void divide(struct fractions *s, const double *sum)
 {
-    static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPDATE_DEVICE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};
+    static const enum strata_lane others[] = {STRATA_LANE_UPDATE, STRATA_LANE_UPDATE_DEVICE, STRATA_LANE_UPLOAD,
+                                              STRATA_LANE_DOWNLOAD};
     const double whole = sum[CLI_STEP_SECONDS] * 1e3;
     double busy = 0;
 
     *s = (struct fractions){.used[COMPUTE] = (sum[CLI_MS_FORWARD] + sum[CLI_MS_BACKWARD]) / whole};
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         s->lane[lane] = sum[CLI_STALL_MS + lane] / whole;
         s->waited[resource_of[lane]] += s->lane[lane];
     }
@@ -59,10 +60,10 @@ static size_t put_lanes(char *text, size_t bytes, const struct fractions *s, int
 {
     size_t length = 0;
 
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
         if ((int)resource_of[lane] == resource && s->lane[lane] >= LANE_NAMED)
-            length +=
-                (size_t)snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", st_lane_name((enum st_lane)lane));
+            length += (size_t)snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "",
+                                       st_lane_name((enum strata_lane)lane));
     return length;
 }
 

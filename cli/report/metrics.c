@@ -46,8 +46,8 @@ static const struct column columns[] = {
     {"time_ms", "backward", COLUMN_REAL, END_MEDIAN, CLI_MS_BACKWARD, 1},
     {"time_ms", "stall", COLUMN_REAL, END_MEDIAN, CLI_MS_STALL, 1},
     {"time_ms", "other", COLUMN_REAL, END_MEDIAN, CLI_MS_OTHER, 1},
-    {"busy_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_BUSY_MS, ST_LANE_COUNT},
-    {"stall_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_STALL_MS, ST_LANE_COUNT},
+    {"busy_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_BUSY_MS, STRATA_LANE_COUNT},
+    {"stall_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_STALL_MS, STRATA_LANE_COUNT},
     {"bytes", "upload", COLUMN_WHOLE, END_MEDIAN, CLI_UPLOAD, 1},
     {"bytes", "download", COLUMN_WHOLE, END_MEDIAN, CLI_DOWNLOAD, 1},
     {"bytes", "read", COLUMN_WHOLE, END_MEDIAN, CLI_READ, 1},
@@ -74,7 +74,7 @@ static void fill_times(double *value, const struct strata_step *r)
     value[CLI_MS_BACKWARD] = r->backward_ms;
     value[CLI_MS_STALL] = r->stall_ms;
     value[CLI_MS_OTHER] = r->other_ms;
-    for (int i = 0; i < ST_LANE_COUNT; i++) {
+    for (int i = 0; i < STRATA_LANE_COUNT; i++) {
         value[CLI_BUSY_MS + i] = r->busy_ms[i];
         value[CLI_STALL_MS + i] = r->lane_stall_ms[i];
     }
@@ -110,8 +110,7 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan_info *planned,
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] =
-        planned->device_flops > 0 ? planned->token_flops * tokens_per_second / planned->device_flops : (double)NAN;
+    value[CLI_MFU] = planned->device_flops > 0 ? planned->token_flops * tokens_per_second / planned->device_flops : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
     value[CLI_HARDWARE_BOUND] = known(planned->hardware_bound_seconds);
     value[CLI_SCHEDULE_BOUND] = known(planned->schedule_bound_seconds);
@@ -119,7 +118,7 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan_info *planned,
     value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
     fill_times(value, result);
     fill_bytes(value, result, planned);
-    out->stalled_by = result->stalled_by < ST_LANE_COUNT ? (enum st_lane)result->stalled_by : ST_LANE_COUNT;
+    out->stalled_by = result->stalled_by < STRATA_LANE_COUNT ? (enum strata_lane)result->stalled_by : STRATA_LANE_COUNT;
 }
 
 static double counted(uint64_t value, double unit)
@@ -193,7 +192,7 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
     m->steps++;
     m->skipped += step->value[CLI_SKIPPED] != 0;
     m->pressed += step->pressed;
-    m->stalled_by[step->stalled_by < ST_LANE_COUNT ? step->stalled_by : ST_LANE_COUNT]++;
+    m->stalled_by[step->stalled_by < STRATA_LANE_COUNT ? step->stalled_by : STRATA_LANE_COUNT]++;
 }
 
 /* The first sample is the second step, which reads less than those after it: what no update has written yet is not read. */
@@ -214,7 +213,7 @@ static const char *column_key(const struct column *column, uint32_t i)
 {
     if (column->key != NULL)
         return column->key;
-    return column->count == ST_LANE_COUNT ? st_lane_name((enum st_lane)i) : st_tier_name((strata_tier)i);
+    return column->count == STRATA_LANE_COUNT ? st_lane_name((enum strata_lane)i) : st_tier_name((strata_tier)i);
 }
 
 static void put_value(struct st_json_writer *w, const char *key, enum column_type type, double value)

@@ -35,8 +35,8 @@ enum cli_column {
     CLI_MS_STALL,
     CLI_MS_OTHER,
     CLI_BUSY_MS, /* one per lane */
-    CLI_STALL_MS = CLI_BUSY_MS + ST_LANE_COUNT,
-    CLI_UPLOAD = CLI_STALL_MS + ST_LANE_COUNT,
+    CLI_STALL_MS = CLI_BUSY_MS + STRATA_LANE_COUNT,
+    CLI_UPLOAD = CLI_STALL_MS + STRATA_LANE_COUNT,
     CLI_DOWNLOAD,
     CLI_READ,
     CLI_WRITE,
@@ -52,7 +52,7 @@ enum cli_column {
 /* Whole numbers up to 2^53 are exact; unknown values are NaN. */
 struct cli_step {
     double value[CLI_COLUMN_COUNT];
-    enum st_lane stalled_by;
+    enum strata_lane stalled_by;
     bool pressed; /* memory pressure explains lost time */
 };
 
@@ -76,7 +76,7 @@ struct cli_medians {
     double tokens_before;          /* of the run, before the first step of this program */
     uint64_t steps, skipped, pressed, stride;
     uint32_t count;
-    uint64_t stalled_by[ST_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */
+    uint64_t stalled_by[STRATA_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */
 };
 strata_status cli_medians_create(struct cli_medians **out);
 void cli_medians_add(struct cli_medians *m, const struct cli_step *step);

@@ -114,7 +114,7 @@ static void put_times(struct line *l, const struct cli_step *step)
 {
     const double *v = step->value;
     const double bound = v[CLI_SCHEDULE_BOUND];
-    const bool stalled = step->stalled_by < ST_LANE_COUNT;
+    const bool stalled = step->stalled_by < STRATA_LANE_COUNT;
     char forward[16], backward[16], stall[16], other[16];
 
     if (!cli_bound_holds(v[CLI_STEP_SECONDS], bound))

@@ -90,12 +90,12 @@ static void print_stalls(FILE *file, struct cli_medians *m)
     char text[16];
 
     st_print_text(file, "  stalls        ");
-    for (int i = 0; i < ST_LANE_COUNT; i++) {
+    for (int i = 0; i < STRATA_LANE_COUNT; i++) {
         const double ms = cli_medians_get(m, (enum cli_column)(CLI_STALL_MS + i));
 
         if (!(ms > 0.005))
             continue;
-        st_print(file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum st_lane)i), cli_ms_text(text, ms));
+        st_print(file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum strata_lane)i), cli_ms_text(text, ms));
         any = true;
     }
     st_print_text(file, any ? "\n" : "none\n");

@@ -92,16 +92,13 @@ STRATA_API strata_status strata_engine_create(struct strata_engine **engine, str
  * second call starts a new run, from the model's files as they are then: whether they are those of the first call is not
  * compared, since an export may have replaced them.  It runs no update: the run before ends with its save made, or none.
  *
- * @return STRATA_E_INVAL      engine is NULL, or a save waits for the next step: strata_engine_saved() with `wait` makes it before.
- *                             Nothing has changed
- *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
+ * @return STRATA_E_INVAL      engine is NULL, or a save waits for the next step: strata_engine_saved() with `wait` makes it
+ * before. Nothing has changed STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS
  *         After a failure nothing is loaded.
  */
 STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
-
-#define STRATA_LANES_MAX 16u
 
 /** The result of a step.  Its time is forward_ms + backward_ms + stall_ms + other_ms. */
 struct strata_step {
@@ -116,18 +113,18 @@ struct strata_step {
     double forward_ms, backward_ms; /**< of all micro-batches, whatever their order */
     double stall_ms;                /**< compute waited */
     double other_ms;
-    double busy_ms[STRATA_LANES_MAX];       /**< time that each lane worked, see strata_lane_name() */
-    double lane_stall_ms[STRATA_LANES_MAX]; /**< time that compute waited for it */
-    uint32_t stalled_by;                    /**< lane that compute waited for longest; STRATA_LANES_MAX: it did not wait */
-    uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
-    uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
-    uint64_t comm_bytes;                    /**< received of other ranks */
+    double busy_ms[STRATA_LANE_COUNT];       /**< time that each lane worked */
+    double lane_stall_ms[STRATA_LANE_COUNT]; /**< time that compute waited for it */
+    uint32_t stalled_by;                     /**< lane that compute waited for longest; STRATA_LANE_COUNT: it did not wait */
+    uint64_t upload_bytes, download_bytes;   /**< moved between host and device */
+    uint64_t read_bytes, write_bytes;        /**< from and to NVMe */
+    uint64_t comm_bytes;                     /**< received of other ranks */
     uint32_t
         requests; /**< bits that any rank has asked for by strata_engine_request(): every rank gets them from the same step */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
-/** Name of a lane, a queue of one resource: "compute", "upload", "read_state", ...; NULL past the last.  Static. */
+/** Name of a lane: "compute", "upload", "read_state", ...; NULL past the last.  Static. */
 STRATA_API const char *strata_lane_name(uint32_t lane);
 
 /**

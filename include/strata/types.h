@@ -60,6 +60,21 @@ typedef enum strata_tier {
     STRATA_TIER_COUNT = 3,
 } strata_tier;
 
+/** Lanes of a step, each a queue of one resource; strata_lane_name() names them. */
+enum strata_lane {
+    STRATA_LANE_COMPUTE,
+    STRATA_LANE_UPLOAD,
+    STRATA_LANE_DOWNLOAD,
+    STRATA_LANE_UPDATE,        /**< the host's */
+    STRATA_LANE_UPDATE_DEVICE, /**< updates on the device, in parallel with compute */
+    STRATA_LANE_READ_STATE,    /**< from here on I/O, */
+    STRATA_LANE_READ_WEIGHT,
+    STRATA_LANE_READ_ACTIVATION,
+    STRATA_LANE_WRITE, /**< up to here */
+    STRATA_LANE_COMM,
+    STRATA_LANE_COUNT
+};
+
 /** Bytes of one element; 0 for an invalid dtype and for nf4, which has no whole bytes per element. */
 static inline size_t strata_dtype_bytes(strata_dtype dtype)
 {

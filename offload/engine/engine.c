@@ -295,15 +295,15 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &after);
     r->seconds = (double)(st_clock_ns() - start) * 1e-9;
-    r->busy_ms[ST_LANE_COMM] = (double)(st_engine_comm_busy(eng) - comm_before) * 1e-6;
-    r->busy_ms[ST_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
-    r->busy_ms[ST_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
+    r->busy_ms[STRATA_LANE_COMM] = (double)(st_engine_comm_busy(eng) - comm_before) * 1e-6;
+    r->busy_ms[STRATA_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
+    r->busy_ms[STRATA_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
     r->other_ms = fmax(0.0, r->seconds * 1e3 - r->forward_ms - r->backward_ms - r->stall_ms);
-    r->stalled_by = ST_LANE_COUNT;
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    r->stalled_by = STRATA_LANE_COUNT;
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         if (r->lane_stall_ms[lane] > most) {
             most = r->lane_stall_ms[lane];
-            r->stalled_by = (enum st_lane)lane;
+            r->stalled_by = (enum strata_lane)lane;
         }
     }
     return st == STRATA_OK ? st_engine_collect_times(eng) : st; /* no part of the cycle's time */

@@ -61,11 +61,12 @@ struct st_step_result {
     uint64_t weights_overflowed; /* bf16 weights that rounded to infinity in the last applied update */
     uint64_t tokens;
     double seconds;
-    double forward_ms, backward_ms, stall_ms, other_ms;          /* these add up to `seconds` */
-    double busy_ms[ST_LANE_COUNT], lane_stall_ms[ST_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
-    struct st_traffic bytes;                                     /* counted where they move */
-    enum st_lane stalled_by;                                     /* lane with the largest stall; COUNT: none */
-    uint64_t requests; /* what the ranks had asked for by the step's end, see st_engine_request() */
+    double forward_ms, backward_ms, stall_ms, other_ms; /* these add up to `seconds` */
+    double busy_ms[STRATA_LANE_COUNT],
+        lane_stall_ms[STRATA_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
+    struct st_traffic bytes;              /* counted where they move */
+    enum strata_lane stalled_by;          /* lane with the largest stall; COUNT: none */
+    uint64_t requests;                    /* what the ranks had asked for by the step's end, see st_engine_request() */
 };
 
 /** Any thread: ask for something, as bits that mean nothing to the engine.  A later step's result has those of all ranks, the

@@ -15,11 +15,11 @@
 static enum st_queue queue_of(uint32_t lane)
 {
     switch (lane) {
-    case ST_LANE_UPLOAD:
+    case STRATA_LANE_UPLOAD:
         return ST_QUEUE_UPLOAD;
-    case ST_LANE_DOWNLOAD:
+    case STRATA_LANE_DOWNLOAD:
         return ST_QUEUE_DOWNLOAD;
-    case ST_LANE_UPDATE_DEVICE:
+    case STRATA_LANE_UPDATE_DEVICE:
         return ST_QUEUE_UPDATE;
     default:
         return ST_QUEUE_COMPUTE;
@@ -39,7 +39,7 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
 
     a->lane_end_ns[lane] = end;
     a->lane_busy_ns[lane] += ns;
-    if (lane == ST_LANE_COMPUTE)
+    if (lane == STRATA_LANE_COMPUTE)
         *(st_op_is_backward(eng->program->ops[job->op].kind) ? &a->backward_ns : &a->forward_ns) += ns;
     if (job->record != NULL) {
         job->record->start_ns = start;
@@ -188,7 +188,7 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     eng->in_flight++;
     eng->async->lane_jobs[op->lane]++;
     pthread_mutex_unlock(&eng->lock);
-    if (op->lane == ST_LANE_UPDATE) {
+    if (op->lane == STRATA_LANE_UPDATE) {
         push(eng, &eng->async->update, job);
         return STRATA_OK;
     }
@@ -205,7 +205,7 @@ void st_engine_async_begin(struct st_engine *eng)
     struct st_engine_async *a = eng->async;
 
     pthread_mutex_lock(&eng->lock);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
         a->lane_busy_ns[lane] = 0;
     a->forward_ns = a->backward_ns = 0;
     pthread_mutex_unlock(&eng->lock);
@@ -217,7 +217,7 @@ void st_engine_async_end(struct st_engine *eng)
     struct st_step_result *r = &eng->result;
 
     pthread_mutex_lock(&eng->lock);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
         r->busy_ms[lane] = (double)a->lane_busy_ns[lane] * 1e-6;
     r->forward_ms = (double)a->forward_ns * 1e-6;
     r->backward_ms = (double)a->backward_ns * 1e-6;

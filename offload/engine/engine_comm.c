@@ -388,9 +388,9 @@ void st_engine_comm_issue(struct st_engine *eng)
     struct st_dispatch *d = &eng->dispatch;
     struct comm_job *j;
 
-    for (uint32_t op; (op = st_dispatch_ready(d, ST_LANE_COMM)) != ST_NO_OP && (j = take_job(eng)) != NULL;) {
+    for (uint32_t op; (op = st_dispatch_ready(d, STRATA_LANE_COMM)) != ST_NO_OP && (j = take_job(eng)) != NULL;) {
         start_job(j, op);
-        st_dispatch_pass(d, ST_LANE_COMM);
+        st_dispatch_pass(d, STRATA_LANE_COMM);
     }
 }
 

@@ -52,11 +52,11 @@ struct st_engine_async {
     uint8_t *check_phases;      /* [op_count] for reads: phases in which the data is checked as soon as it arrives */
     pthread_t host;
     bool host_runs, stop;
-    pthread_cond_t work;               /* a queue is not empty, or stop */
-    struct st_engine_queue follow;     /* work that must follow a transfer; goes before updates */
-    struct st_engine_queue update;     /* ops of the update lane, in order */
-    uint32_t lane_jobs[ST_LANE_COUNT]; /* under way */
-    uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
+    pthread_cond_t work;                   /* a queue is not empty, or stop */
+    struct st_engine_queue follow;         /* work that must follow a transfer; goes before updates */
+    struct st_engine_queue update;         /* ops of the update lane, in order */
+    uint32_t lane_jobs[STRATA_LANE_COUNT]; /* under way */
+    uint64_t lane_end_ns[STRATA_LANE_COUNT], lane_busy_ns[STRATA_LANE_COUNT], forward_ns, backward_ns;
 };
 
 /* What an exchange is given: made before each one, in memory taken at create. */

@@ -122,8 +122,8 @@ static strata_status copy_weights(struct st_engine *eng, const struct st_op *op,
         else if (st_page_sliced(&eng->program->pages[op->page]))
             st = download(eng, to + p->shard_at - first, from + p->shard_at, p->bytes);
         else
-            st = op->lane == ST_LANE_UPLOAD ? upload(eng, to + p->page_at, from + p->shard_at, p->bytes)
-                                            : download(eng, to + p->shard_at - first, from + p->page_at, p->bytes);
+            st = op->lane == STRATA_LANE_UPLOAD ? upload(eng, to + p->page_at, from + p->shard_at, p->bytes)
+                                                : download(eng, to + p->shard_at - first, from + p->page_at, p->bytes);
     }
     return st;
 }
@@ -161,9 +161,9 @@ static strata_status copy(struct st_engine *eng, const struct st_op *op)
         return copy_weights(eng, op, to, from);
     if (op->kind == ST_OP_DOWNLOAD_ACCUM && eng->program->pages[op->page].sum_cut)
         return download_cut(eng, op, to, (const float *)(const void *)from);
-    assert(op->lane == ST_LANE_UPLOAD || op->lane == ST_LANE_DOWNLOAD);
-    return op->lane == ST_LANE_UPLOAD ? upload(eng, to, from, op->bytes)
-                                      : download(eng, to, from + st_part_at(eng->program, op), op->bytes);
+    assert(op->lane == STRATA_LANE_UPLOAD || op->lane == STRATA_LANE_DOWNLOAD);
+    return op->lane == STRATA_LANE_UPLOAD ? upload(eng, to, from, op->bytes)
+                                          : download(eng, to, from + st_part_at(eng->program, op), op->bytes);
 }
 
 static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)

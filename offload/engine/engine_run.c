@@ -18,14 +18,14 @@
 static const char *corrupt_site(const struct st_engine_io *io)
 {
     const struct st_op *op = io->op == ST_NO_OP ? NULL : &io->engine->program->ops[io->op];
-    const uint32_t lane = op == NULL ? ST_LANE_COUNT : op->lane;
+    const uint32_t lane = op == NULL ? STRATA_LANE_COUNT : op->lane;
 
     if (op != NULL && op->kind == ST_OP_READ_GRAD)
         return "engine.corrupt_grad";
-    return lane == ST_LANE_READ_STATE        ? "engine.corrupt_state"
-           : lane == ST_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
-           : lane == ST_LANE_READ_ACTIVATION ? "engine.corrupt_act"
-                                             : "engine.corrupt";
+    return lane == STRATA_LANE_READ_STATE        ? "engine.corrupt_state"
+           : lane == STRATA_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
+           : lane == STRATA_LANE_READ_ACTIVATION ? "engine.corrupt_act"
+                                                 : "engine.corrupt";
 }
 
 /* Continue with the page's frozen part.  It lives in the base, so that readers of frozen data (another layout that resumes,
@@ -109,7 +109,7 @@ static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum
         .op = op, .volume = volume, .offset = offset, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
     io->engine = eng;
     io->finished = false;
-    io->transfer.what = io->op == ST_NO_OP ? NULL : st_lane_name((enum st_lane)eng->program->ops[io->op].lane);
+    io->transfer.what = io->op == ST_NO_OP ? NULL : st_lane_name((enum strata_lane)eng->program->ops[io->op].lane);
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
     pthread_mutex_unlock(&eng->lock);
@@ -266,7 +266,7 @@ static strata_status issue_ready_io(struct st_engine *eng)
 {
     struct st_dispatch *d = &eng->dispatch;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP;) {
             const strata_status st = issue_io(eng, op);
 
@@ -288,9 +288,9 @@ static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
     const double ms = (double)ns * 1e-6;
 
     eng->result.busy_ms[op->lane] += ms;
-    if (op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE)
+    if (op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE)
         return; /* part of "other" */
-    if (op->lane == ST_LANE_COMPUTE)
+    if (op->lane == STRATA_LANE_COMPUTE)
         eng->in_backward = st_op_is_backward(op->kind);
     *(eng->in_backward ? &eng->result.backward_ms : &eng->result.forward_ms) += ms;
 }
@@ -319,7 +319,7 @@ static uint32_t busy_lanes(struct st_engine *eng)
     uint32_t busy = 0;
 
     pthread_mutex_lock(&eng->lock);
-    for (uint32_t lane = 0; eng->async != NULL && lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 0; eng->async != NULL && lane < STRATA_LANE_COUNT; lane++)
         busy |= (uint32_t)(eng->async->lane_jobs[lane] > 0) << lane;
     pthread_mutex_unlock(&eng->lock);
     return busy;
@@ -392,7 +392,7 @@ static strata_status hand_out(struct st_engine *eng)
 {
     struct st_dispatch *d = &eng->dispatch;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         uint32_t op;
 
         while (st_lane_executes(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP &&
@@ -410,12 +410,12 @@ static strata_status hand_out(struct st_engine *eng)
 static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool progressed)
 {
     const struct st_dispatch *d = &eng->dispatch;
-    const uint32_t passed = d->passed, next = st_dispatch_head(d, ST_LANE_COMPUTE);
+    const uint32_t passed = d->passed, next = st_dispatch_head(d, STRATA_LANE_COMPUTE);
     const strata_status st = hand_out(eng);
 
     if (st != STRATA_OK || progressed || d->passed != passed)
         return st;
-    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, ST_LANE_COMPUTE) == 0);
+    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, STRATA_LANE_COMPUTE) == 0);
     return STRATA_OK;
 }
 
@@ -425,7 +425,7 @@ static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool
  * scalars are set. */
 static bool cycle_over(struct st_engine *eng)
 {
-    return st_dispatch_over(&eng->dispatch) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
+    return st_dispatch_over(&eng->dispatch) && (eng->async == NULL || jobs_under_way(eng, STRATA_LANE_UPDATE) == 0);
 }
 
 static strata_status run_lanes(struct st_engine *eng)

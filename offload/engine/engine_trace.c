@@ -90,14 +90,14 @@ static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
 strata_status st_engine_trace_write(struct st_engine *eng, FILE *file)
 {
     static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
-    struct st_trace_row rows[ST_LANE_COUNT];
+    struct st_trace_row rows[STRATA_LANE_COUNT];
     struct st_trace_arg resident[STRATA_TIER_COUNT];
 
     assert(eng->trace != NULL);
     (void)st_engine_drain(eng); /* the step that failed has reported it */
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        rows[lane] = (struct st_trace_row){.name = st_lane_name((enum st_lane)lane),
-                                           .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
+        rows[lane] = (struct st_trace_row){.name = st_lane_name((enum strata_lane)lane),
+                                           .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == STRATA_LANE_WRITE};
     for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
         resident[t] = (struct st_trace_arg){tiers[t], eng->program->needed[t]};
     return st_trace_write(eng->trace,
@@ -106,7 +106,7 @@ strata_status st_engine_trace_write(struct st_engine *eng, FILE *file)
                                                     .version = STRATA_VERSION_STRING,
                                                     .item_count = eng->program->op_count,
                                                     .rows = rows,
-                                                    .row_count = ST_LANE_COUNT,
+                                                    .row_count = STRATA_LANE_COUNT,
                                                     .cycles = cycle_names,
                                                     .series = series_names,
                                                     .series_count = 2,

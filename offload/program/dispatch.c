@@ -24,7 +24,7 @@ static void begin_op(struct st_dispatch *d, uint32_t lane)
 /* Each lane's first op. */
 static void rewind_lanes(struct st_dispatch *d)
 {
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         d->lanes[lane].next = lane == 0 ? 0 : d->lanes[lane - 1].end;
         begin_op(d, lane);
     }
@@ -49,7 +49,7 @@ void st_dispatch_place(struct st_dispatch *d, const struct st_program *program, 
     d->lane_ops = (uint32_t *)(void *)(d->done + program->op_count);
     for (uint32_t i = 0; i < program->op_count; i++)
         d->lanes[program->ops[i].lane].end++;
-    for (uint32_t lane = 1; lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 1; lane < STRATA_LANE_COUNT; lane++)
         d->lanes[lane].end += d->lanes[lane - 1].end;
     rewind_lanes(d);
     for (uint32_t i = 0; i < program->op_count; i++)
@@ -82,7 +82,7 @@ static uint32_t done_in(const struct st_dispatch *d, uint32_t op)
 static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op, uint32_t on)
 {
     return d->queues && d->program->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
-           (op->lane == ST_LANE_COMPUTE || op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE);
+           (op->lane == STRATA_LANE_COMPUTE || op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE);
 }
 
 /* The op's first wait from number `met` on that is not met; wait_count: all are. */
@@ -131,7 +131,7 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
 {
     uint32_t best = ST_NO_OP;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         const uint32_t op = st_lane_executes(lane) ? st_dispatch_head(d, lane) : ST_NO_OP;
 
         if (op < best && st_dispatch_blocker(d, lane) == ST_NO_OP)
@@ -144,13 +144,13 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
  * nothing else is left. */
 static uint32_t stalled_lane(const struct st_dispatch *d)
 {
-    uint32_t lane = ST_LANE_COUNT;
+    uint32_t lane = STRATA_LANE_COUNT;
 
-    if (d->queues && st_dispatch_head(d, ST_LANE_COMPUTE) != ST_NO_OP)
-        return ST_LANE_COMPUTE;
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+    if (d->queues && st_dispatch_head(d, STRATA_LANE_COMPUTE) != ST_NO_OP)
+        return STRATA_LANE_COMPUTE;
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++)
         if (st_dispatch_head(d, i) != ST_NO_OP &&
-            (lane == ST_LANE_COUNT || st_lane_executes(lane) < st_lane_executes(i) ||
+            (lane == STRATA_LANE_COUNT || st_lane_executes(lane) < st_lane_executes(i) ||
              (st_lane_executes(lane) == st_lane_executes(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
             lane = i;
     return lane;
@@ -158,10 +158,10 @@ static uint32_t stalled_lane(const struct st_dispatch *d)
 
 struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy)
 {
-    struct st_stall s = {.op = ST_NO_OP, .on = ST_NO_OP, .lane = ST_LANE_WRITE};
+    struct st_stall s = {.op = ST_NO_OP, .on = ST_NO_OP, .lane = STRATA_LANE_WRITE};
     uint32_t lane = stalled_lane(d);
 
-    if (lane == ST_LANE_COUNT)
+    if (lane == STRATA_LANE_COUNT)
         return s;
     s.op = st_dispatch_head(d, lane);
     for (uint32_t hops = 0; hops < STALL_HOPS_MAX; hops++) {
@@ -175,6 +175,6 @@ struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy)
             (busy >> lane & 1) != 0)
             break;
     }
-    s.lane = (enum st_lane)lane;
+    s.lane = (enum strata_lane)lane;
     return s;
 }

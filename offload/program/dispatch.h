@@ -32,7 +32,7 @@ struct st_dispatch {
         uint32_t waits_met;   /* of the next op, from its first wait on */
         bool ready;           /* all waits are met, which stays so within the cycle */
         uint32_t on, on_done; /* else the op that it waits for, until done[on] equals on_done; NO_OP: not checked yet */
-    } lanes[ST_LANE_COUNT];
+    } lanes[STRATA_LANE_COUNT];
     _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished; in one piece of memory with */
     uint32_t *lane_ops;     /* [op_count], by lane */
 };
@@ -60,7 +60,7 @@ static inline uint32_t st_dispatch_head(const struct st_dispatch *d, uint32_t la
 /** Number of the lane's next op, of an I/O lane, among all I/O ops. */
 static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane)
 {
-    return d->lanes[lane].next - d->lanes[ST_LANE_READ_STATE - 1].end;
+    return d->lanes[lane].next - d->lanes[STRATA_LANE_READ_STATE - 1].end;
 }
 /** Whether this op has nothing to do in this phase.  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
@@ -96,9 +96,9 @@ uint32_t st_dispatch_pick(struct st_dispatch *d);
 
 /* Why compute is waiting. */
 struct st_stall {
-    uint32_t op;       /* the op that cannot start; NO_OP: all lanes are at their end */
-    uint32_t on;       /* the op that it ultimately waits for, following ops that were not handed out themselves; NO_OP: none */
-    enum st_lane lane; /* of `on` */
+    uint32_t op; /* the op that cannot start; NO_OP: all lanes are at their end */
+    uint32_t on; /* the op that it ultimately waits for, following ops that were not handed out themselves; NO_OP: none */
+    enum strata_lane lane; /* of `on` */
 };
 /** busy: lanes (bits) whose executor is at work; their own ops need not be asked what they wait for. */
 struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy);
@@ -117,7 +117,7 @@ static inline uint32_t st_dispatch_waiting(const struct st_dispatch *d, uint32_t
 {
     uint32_t lanes = 0;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
         lanes |= (uint32_t)(d->lanes[lane].on == op) << lane;
     return lanes;
 }

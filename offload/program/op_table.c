@@ -15,7 +15,7 @@
 #define COPY(holds)            .work = ST_WORK_COPY, .operands = {IN(FROM, holds), OUT(TO, holds)}
 #define CALL(c)                .work = ST_WORK_CALL, .call = ST_CALL_##c, .operands
 #define DOES(w)                .work = ST_WORK_##w, .operands
-#define ON(l)                  ST_LANE_##l
+#define ON(l)                  STRATA_LANE_##l
 #define CHECKSUM(s)                .checksum = ST_CHECKSUM_##s
 
 /* Name, lane, indices, what it does with which operands, checksums. */
@@ -126,17 +126,17 @@ static const char *const role_names[ST_ROLE_COUNT] = {
     [ST_ROLE_WIRE] = "wire",       [ST_ROLE_OVERFLOWS] = "overflows",
 };
 
-static const char *const lane_names[ST_LANE_COUNT] = {
-    [ST_LANE_COMPUTE] = "compute",
-    [ST_LANE_UPLOAD] = "upload",
-    [ST_LANE_DOWNLOAD] = "download",
-    [ST_LANE_UPDATE] = "update",
-    [ST_LANE_UPDATE_DEVICE] = "update_device",
-    [ST_LANE_READ_STATE] = "read_state",
-    [ST_LANE_READ_WEIGHT] = "read_weight",
-    [ST_LANE_READ_ACTIVATION] = "read_activation",
-    [ST_LANE_WRITE] = "write",
-    [ST_LANE_COMM] = "comm",
+static const char *const lane_names[STRATA_LANE_COUNT] = {
+    [STRATA_LANE_COMPUTE] = "compute",
+    [STRATA_LANE_UPLOAD] = "upload",
+    [STRATA_LANE_DOWNLOAD] = "download",
+    [STRATA_LANE_UPDATE] = "update",
+    [STRATA_LANE_UPDATE_DEVICE] = "update_device",
+    [STRATA_LANE_READ_STATE] = "read_state",
+    [STRATA_LANE_READ_WEIGHT] = "read_weight",
+    [STRATA_LANE_READ_ACTIVATION] = "read_activation",
+    [STRATA_LANE_WRITE] = "write",
+    [STRATA_LANE_COMM] = "comm",
 };
 
 const char *st_op_name(enum st_op_kind kind)
@@ -149,9 +149,9 @@ const char *st_role_name(enum st_role role)
     return role < ST_ROLE_COUNT ? role_names[role] : "?";
 }
 
-const char *st_lane_name(enum st_lane lane)
+const char *st_lane_name(enum strata_lane lane)
 {
-    return lane < ST_LANE_COUNT ? lane_names[lane] : "none";
+    return lane < STRATA_LANE_COUNT ? lane_names[lane] : "none";
 }
 
 uint32_t st_phase_index(enum st_phase phase)

@@ -10,6 +10,7 @@
 #define OFFLOAD_PROGRAM_OP_TABLE_H
 
 #include "offload/compute.h"
+#include "strata/types.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,35 +18,22 @@
 
 /* --- lanes and phases --- */
 
-enum st_lane {
-    ST_LANE_COMPUTE,
-    ST_LANE_UPLOAD,
-    ST_LANE_DOWNLOAD,
-    ST_LANE_UPDATE,        /* the host's */
-    ST_LANE_UPDATE_DEVICE, /* updates on the device, in parallel with compute */
-    ST_LANE_READ_STATE,    /* from here on I/O, */
-    ST_LANE_READ_WEIGHT,
-    ST_LANE_READ_ACTIVATION,
-    ST_LANE_WRITE, /* up to here */
-    ST_LANE_COMM,
-    ST_LANE_COUNT
-};
-const char *st_lane_name(enum st_lane lane);
+const char *st_lane_name(enum strata_lane lane);
 
 static inline bool st_lane_reads(uint32_t lane)
 {
-    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION;
+    return lane == STRATA_LANE_READ_STATE || lane == STRATA_LANE_READ_WEIGHT || lane == STRATA_LANE_READ_ACTIVATION;
 }
 /* Whether the lane's ops are transfers by the swap's thread. */
 static inline bool st_lane_is_io(uint32_t lane)
 {
-    return st_lane_reads(lane) || lane == ST_LANE_WRITE;
+    return st_lane_reads(lane) || lane == STRATA_LANE_WRITE;
 }
 
 /* Whether the lane's ops run on the device or on the host's workers: neither transfers nor exchanges with other ranks. */
 static inline bool st_lane_executes(uint32_t lane)
 {
-    return !st_lane_is_io(lane) && lane != ST_LANE_COMM;
+    return !st_lane_is_io(lane) && lane != STRATA_LANE_COMM;
 }
 
 /* Bytes over each link.  comm: what this rank receives of the others.  Links between ranks carry both directions at once, and in
@@ -58,9 +46,9 @@ static inline uint64_t *st_traffic_of(struct st_traffic *traffic, uint32_t lane)
 {
     if (st_lane_is_io(lane))
         return st_lane_reads(lane) ? &traffic->read : &traffic->write;
-    if (lane == ST_LANE_COMM)
+    if (lane == STRATA_LANE_COMM)
         return &traffic->comm;
-    return lane == ST_LANE_UPLOAD ? &traffic->upload : lane == ST_LANE_DOWNLOAD ? &traffic->download : NULL;
+    return lane == STRATA_LANE_UPLOAD ? &traffic->upload : lane == STRATA_LANE_DOWNLOAD ? &traffic->download : NULL;
 }
 
 enum st_phase {
@@ -259,7 +247,7 @@ struct st_operand {
 
 struct st_op_row {
     const char *name;
-    enum st_lane lane;
+    enum strata_lane lane;
     uint8_t indices;
     enum st_work work;
     enum st_checksum_mode checksum;

@@ -37,8 +37,8 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
     for (uint32_t i = 0; i < ST_PHASE_BITS; i++)
         if ((op->phases >> i & 1) != 0)
             phases[i] = phase_letters[i];
-    st_print(file, "%6u  %-15s  %s  %-16s %12" PRIu64 " ", (unsigned)(op - program->ops), st_lane_name((enum st_lane)op->lane),
-             phases, st_op_name((enum st_op_kind)op->kind), op->bytes);
+    st_print(file, "%6u  %-15s  %s  %-16s %12" PRIu64 " ", (unsigned)(op - program->ops),
+             st_lane_name((enum strata_lane)op->lane), phases, st_op_name((enum st_op_kind)op->kind), op->bytes);
     for (uint32_t i = 0; i < index_count; i++)
         st_print(file, " %s %u", indices[i].name, indices[i].value);
     if (op->part > 0)
@@ -101,7 +101,7 @@ static void put_op(const struct st_program *program, const struct st_op *op, str
     st_json_object_open(w, NULL);
     st_json_put_u64(w, "op", (uint64_t)(op - program->ops));
     st_json_put_string(w, "kind", st_op_name((enum st_op_kind)op->kind));
-    st_json_put_string(w, "lane", st_lane_name((enum st_lane)op->lane));
+    st_json_put_string(w, "lane", st_lane_name((enum strata_lane)op->lane));
     st_json_array_open(w, "phases");
     for (uint32_t i = 0; i < ST_PHASE_BITS; i++)
         if ((op->phases >> i & 1) != 0)

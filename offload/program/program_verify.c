@@ -283,7 +283,7 @@ static bool part_fits(const struct st_program *program, const struct st_op *op)
     if (at >= left || op->bytes > left - at)
         return false;
     left = st_saved_bytes(program, op) - at;
-    return op->lane != ST_LANE_DOWNLOAD || op->bytes == (left < most ? left : most);
+    return op->lane != STRATA_LANE_DOWNLOAD || op->bytes == (left < most ? left : most);
 }
 
 /* Whether an op takes a shard for a shard, and a page for a page: where a page lives on the device in slices, updates and saves
@@ -400,7 +400,7 @@ static uint64_t used_to(const struct replay *r, const struct st_op *op)
 /* Whether what the op reads of it is there, where the op looks for it: at the start of a slot that has a part. */
 static bool has_used(const struct replay *r, const struct st_op *op, const struct held *h)
 {
-    const bool down = st_op_rows[op->kind].lane == ST_LANE_DOWNLOAD;
+    const bool down = st_op_rows[op->kind].lane == STRATA_LANE_DOWNLOAD;
 
     return h->from == (down ? 0 : st_part_at(r->program, op)) && used_to(r, op) <= h->to;
 }
@@ -410,7 +410,7 @@ static bool goes_on(const struct replay *r, const struct st_op *op, const struct
 {
     const struct held *h = &r->held[a->buffer];
 
-    return op->part == 0 || op->lane != ST_LANE_WRITE ||
+    return op->part == 0 || op->lane != STRATA_LANE_WRITE ||
            (h->content == a->content && h->index == a->index && h->version == r->current[a->content][a->index] && h->from == 0 &&
             h->to == st_part_at(r->program, op));
 }
@@ -453,7 +453,7 @@ static void put(struct replay *r, const struct st_op *op, const struct st_access
                        .part = part && (h->content != a->content || h->index != a->index || h->part),
                        .index = a->index,
                        .version = tracked(a->content) ? r->current[a->content][a->index] : 0,
-                       .from = op->lane == ST_LANE_WRITE ? 0 : st_part_at(r->program, op),
+                       .from = op->lane == STRATA_LANE_WRITE ? 0 : st_part_at(r->program, op),
                        .to = used_to(r, op)};
 }
 

@@ -10,7 +10,7 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
     const uint64_t weights = st_format_bytes(chunk->format, chunk->elems); /* as many as of its gradient */
     uint64_t bytes = 0;
 
-    if (op->lane != ST_LANE_UPDATE)
+    if (op->lane != STRATA_LANE_UPDATE)
         return 0;
     if (chunk->state == ST_WHERE_NVME)
         bytes += 2 * st_chunk_state_bytes(program, chunk);
@@ -142,7 +142,7 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
     const double rate = machine->rates.memory;
     struct st_passes p = {0};
 
-    if (machine->capacity.device_is_host || (op->lane != ST_LANE_COMPUTE && op->lane != ST_LANE_UPDATE_DEVICE))
+    if (machine->capacity.device_is_host || (op->lane != STRATA_LANE_COMPUTE && op->lane != STRATA_LANE_UPDATE_DEVICE))
         return p;
     p.zero = st_seconds_at(zero_bytes(program, op), rate);
     if (op->kind == ST_OP_UPDATE_DEVICE)
@@ -222,32 +222,32 @@ double st_cost_streaming(const struct st_program *program)
 
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    const bool here = op->lane == ST_LANE_UPDATE || machine->capacity.device_is_host;
+    const bool here = op->lane == STRATA_LANE_UPDATE || machine->capacity.device_is_host;
 
     return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? program->chunks[op->chunk].elems : 0;
 }
 
 double st_cost_comm(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    return op->lane == ST_LANE_COMM ? st_comm_seconds(&machine->rates, program->ranks, (double)op->bytes) : 0;
+    return op->lane == STRATA_LANE_COMM ? st_comm_seconds(&machine->rates, program->ranks, (double)op->bytes) : 0;
 }
 
-double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
+double st_cost_rate(const struct st_machine *machine, enum strata_lane lane)
 {
     if (st_lane_is_io(lane))
         return st_lane_reads(lane) ? machine->rates.read : machine->rates.write;
-    return lane == ST_LANE_UPLOAD ? machine->rates.upload : machine->rates.download;
+    return lane == STRATA_LANE_UPLOAD ? machine->rates.upload : machine->rates.download;
 }
 
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    const bool here = machine->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
+    const bool here = machine->capacity.device_is_host || op->lane == STRATA_LANE_UPDATE;
     const double launch = here || st_lane_is_io(op->lane) ? 0 : machine->rates.launch;
 
-    if (op->lane == ST_LANE_COMM)
+    if (op->lane == STRATA_LANE_COMM)
         return st_cost_comm(program, machine, op) + st_comm_latency(&machine->rates, program->ranks);
     if (st_op_rows[op->kind].work == ST_WORK_COPY && op->kind != ST_OP_PLACE_WEIGHT)
-        return launch + st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
+        return launch + st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum strata_lane)op->lane));
     return launch + st_cost_flops(program, machine, op) +
            (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));
 }

@@ -35,7 +35,7 @@ double st_cost_streaming(const struct st_program *program);
 /** Seconds of an exchange between ranks, without its latency; 0: it is none. */
 double st_cost_comm(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Bytes per second of a lane that moves some. */
-double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
+double st_cost_rate(const struct st_machine *machine, enum strata_lane lane);
 
 /** Seconds of an op on its lane, alone on the machine, with the launch of one on a device's queue: compute by its call, a
  * device's own passes by bytes, copies by bytes, the host's updates by parameters (with checksums if the chunk or its weights are

@@ -20,9 +20,9 @@
 
 /* What is in flight when a step ends: all that the next one depends on. */
 struct backlog {
-    uint64_t ops;                                              /* a digest of which, in the order of their queues */
-    double bytes[ST_CLOCK_DIRECTIONS], seconds[ST_LANE_COUNT]; /* left of those being worked on */
-    double notices[ST_CLOCK_NOTICES];                          /* seconds until all are seen */
+    uint64_t ops;                                                  /* a digest of which, in the order of their queues */
+    double bytes[ST_CLOCK_DIRECTIONS], seconds[STRATA_LANE_COUNT]; /* left of those being worked on */
+    double notices[ST_CLOCK_NOTICES];                              /* seconds until all are seen */
 };
 
 /* --- cycles --- */
@@ -32,8 +32,8 @@ static bool cycle_ended(const struct st_clock *s)
     if (!st_dispatch_over(&s->dispatch))
         return false;
     if (s->machine->capacity.device_is_host)
-        return (s->busy >> ST_LANE_COMPUTE & 1) == 0;
-    return (s->busy >> ST_LANE_UPDATE & 1) == 0 && s->ahead_count[ST_LANE_UPDATE] == 0 && s->unseen == 0;
+        return (s->busy >> STRATA_LANE_COMPUTE & 1) == 0;
+    return (s->busy >> STRATA_LANE_UPDATE & 1) == 0 && s->ahead_count[STRATA_LANE_UPDATE] == 0 && s->unseen == 0;
 }
 
 static strata_status deadlock(struct st_clock *s)
@@ -77,7 +77,7 @@ static struct backlog backlog_of(const struct st_clock *s)
 {
     struct backlog b = {.bytes = {s->left[ST_CLOCK_READ], s->left[ST_CLOCK_WRITE]}};
 
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++) {
         const bool busy = (s->busy >> i & 1) != 0;
 
         add_word(&b.ops, busy ? s->running[i] : NONE);
@@ -114,7 +114,7 @@ static bool repeats(const struct ended *a, const struct ended *b)
     const struct backlog *x = &a->behind, *y = &b->behind;
     bool equal = x->ops == y->ops;
 
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++)
         equal &= same(x->seconds[i], y->seconds[i], a->step.seconds);
     for (int d = 0; d < ST_CLOCK_DIRECTIONS; d++)
         equal &= same(x->bytes[d], y->bytes[d], 1 + x->bytes[d]);
@@ -136,19 +136,19 @@ static uint32_t period(const struct ended *steps, uint32_t last)
 static void add(struct st_simulation *sum, const struct st_simulation *step, double part)
 {
     sum->seconds += step->seconds * part;
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++) {
         sum->busy[i] += step->busy[i] * part;
         sum->stall[i] += step->stall[i] * part;
     }
 }
 
-static enum st_lane largest_stall(const struct st_simulation *step)
+static enum strata_lane largest_stall(const struct st_simulation *step)
 {
-    enum st_lane most = ST_LANE_COUNT;
+    enum strata_lane most = STRATA_LANE_COUNT;
 
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (step->stall[i] > (most == ST_LANE_COUNT ? 0 : step->stall[most]))
-            most = (enum st_lane)i;
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++)
+        if (step->stall[i] > (most == STRATA_LANE_COUNT ? 0 : step->stall[most]))
+            most = (enum strata_lane)i;
     return most;
 }
 
@@ -190,7 +190,7 @@ static void take_costs(struct st_clock *s)
         const double checksums = (op->phases & ST_PHASE_BODY_SAVE) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
         const uint32_t read = checksums > 0 ? st_cost_read_of(s->program, op) : NONE, owner = read != NONE ? read : i;
 
-        s->cost[i] = st_cost_op(s->program, s->machine, op) * (op->lane == ST_LANE_UPDATE ? streaming : 1);
+        s->cost[i] = st_cost_op(s->program, s->machine, op) * (op->lane == STRATA_LANE_UPDATE ? streaming : 1);
         if (checksums > 0 && s->after[owner] > 0)
             continue;
         s->after[owner] = checksums > 0 ? checksums : s->after[owner];
@@ -325,14 +325,14 @@ bool st_simulate_possible(const struct st_program *program, const struct st_mach
         const struct st_op *op = &program->ops[i];
         double rate = 1;
 
-        if ((op->phases & ST_PHASE_BODY) == 0 || op->lane == ST_LANE_COMM)
+        if ((op->phases & ST_PHASE_BODY) == 0 || op->lane == STRATA_LANE_COMM)
             continue;
         if (st_op_rows[op->kind].work == ST_WORK_CALL)
             rate = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
         else if (st_cost_updated(program, machine, op) > 0)
             rate = machine->rates.update;
         else if (st_op_rows[op->kind].work == ST_WORK_COPY)
-            rate = st_cost_rate(machine, (enum st_lane)op->lane);
+            rate = st_cost_rate(machine, (enum strata_lane)op->lane);
         if (!(rate > 0))
             return false;
     }

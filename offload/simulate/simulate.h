@@ -19,10 +19,10 @@
 #include "offload/program/program.h"
 
 struct st_simulation {
-    double seconds;              /* of one steady step */
-    double busy[ST_LANE_COUNT];  /* seconds of that step in which an op of the lane was being worked on */
-    double stall[ST_LANE_COUNT]; /* seconds in which compute stood still, by the lane that it waited for */
-    enum st_lane stalled_by;     /* lane with the largest stall; COUNT: none */
+    double seconds;                  /* of one steady step */
+    double busy[STRATA_LANE_COUNT];  /* seconds of that step in which an op of the lane was being worked on */
+    double stall[STRATA_LANE_COUNT]; /* seconds in which compute stood still, by the lane that it waited for */
+    enum strata_lane stalled_by;     /* lane with the largest stall; COUNT: none */
 };
 
 /** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.  With

@@ -4,9 +4,10 @@
 #include <math.h>
 
 #define NONE        ST_NO_OP
-#define QUEUE_LANES ((1u << ST_LANE_READ_STATE) - 1)
-#define IO_LANES    ((1u << ST_LANE_COMM) - 1 - QUEUE_LANES)
-#define SHARING     (1u << ST_LANE_COMPUTE | 1u << ST_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor */
+#define QUEUE_LANES ((1u << STRATA_LANE_READ_STATE) - 1)
+#define IO_LANES    ((1u << STRATA_LANE_COMM) - 1 - QUEUE_LANES)
+#define SHARING     (1u << STRATA_LANE_COMPUTE | 1u << STRATA_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor \
+                                                                                   */
 
 static void push(const struct st_clock *s, struct st_clock_queue *q, uint32_t op)
 {
@@ -22,10 +23,10 @@ static uint32_t pop(const struct st_clock *s, struct st_clock_queue *q)
     return op;
 }
 
-/* Takes the first lane from `from` on, of `lanes` (bits), off those to look at; ST_LANE_COUNT: there is none. */
+/* Takes the first lane from `from` on, of `lanes` (bits), off those to look at; STRATA_LANE_COUNT: there is none. */
 static uint32_t next_look(struct st_clock *s, uint32_t lanes, uint32_t from)
 {
-    const uint32_t left = s->look & lanes & ~0u << from, lane = left != 0 ? (uint32_t)__builtin_ctz(left) : ST_LANE_COUNT;
+    const uint32_t left = s->look & lanes & ~0u << from, lane = left != 0 ? (uint32_t)__builtin_ctz(left) : STRATA_LANE_COUNT;
 
     s->look &= ~(1u << lane);
     return lane;
@@ -44,7 +45,7 @@ static void landed(struct st_clock *s, uint32_t op)
 {
     if (s->after[op] > 0) {
         push(s, &s->checks, op);
-        s->look |= 1u << ST_LANE_UPDATE;
+        s->look |= 1u << STRATA_LANE_UPDATE;
     } else {
         finish(s, op);
     }
@@ -61,7 +62,7 @@ static void ended(struct st_clock *s, uint32_t op)
         return;
     }
     s->seen[op] = s->now + s->delay[of];
-    s->unseen += lane == ST_LANE_UPDATE;
+    s->unseen += lane == STRATA_LANE_UPDATE;
     push(s, &s->notices[of], op);
 }
 
@@ -69,7 +70,7 @@ static void end_notice(struct st_clock *s, int of)
 {
     const uint32_t op = pop(s, &s->notices[of]);
 
-    s->unseen -= s->program->ops[op].lane == ST_LANE_UPDATE;
+    s->unseen -= s->program->ops[op].lane == STRATA_LANE_UPDATE;
     landed(s, op);
 }
 
@@ -85,18 +86,18 @@ static uint32_t ready(struct st_clock *s, uint32_t lane)
 
 static void issue_comm(struct st_clock *s)
 {
-    for (uint32_t op; (op = ready(s, ST_LANE_COMM)) != NONE;) {
+    for (uint32_t op; (op = ready(s, STRATA_LANE_COMM)) != NONE;) {
         push(s, &s->comm, op);
-        st_dispatch_pass(&s->dispatch, ST_LANE_COMM);
+        st_dispatch_pass(&s->dispatch, STRATA_LANE_COMM);
     }
 }
 
 static void issue_io(struct st_clock *s)
 {
-    if (next_look(s, 1u << ST_LANE_COMM, 0) != ST_LANE_COUNT)
+    if (next_look(s, 1u << STRATA_LANE_COMM, 0) != STRATA_LANE_COUNT)
         issue_comm(s);
-    for (uint32_t lane = 0; (lane = next_look(s, IO_LANES, lane)) != ST_LANE_COUNT; lane++) {
-        const int direction = lane == ST_LANE_WRITE ? ST_CLOCK_WRITE : ST_CLOCK_READ;
+    for (uint32_t lane = 0; (lane = next_look(s, IO_LANES, lane)) != STRATA_LANE_COUNT; lane++) {
+        const int direction = lane == STRATA_LANE_WRITE ? ST_CLOCK_WRITE : ST_CLOCK_READ;
 
         for (uint32_t op; (op = ready(s, lane)) != NONE;) {
             if (s->io[direction].count == 0)
@@ -167,7 +168,7 @@ static bool run_comm(struct st_clock *s)
 {
     if (s->comm.count == 0)
         return false;
-    run(s, ST_LANE_COMM, pop(s, &s->comm));
+    run(s, STRATA_LANE_COMM, pop(s, &s->comm));
     return true;
 }
 
@@ -176,14 +177,14 @@ static bool start_next(struct st_clock *s, uint32_t executor)
 {
     if ((s->busy >> executor & 1) != 0)
         return false;
-    if (executor == ST_LANE_UPDATE && s->checks.count > 0) {
+    if (executor == STRATA_LANE_UPDATE && s->checks.count > 0) {
         const uint32_t op = pop(s, &s->checks);
 
-        occupy(s, executor, op, ST_LANE_UPDATE, s->after[op]);
+        occupy(s, executor, op, STRATA_LANE_UPDATE, s->after[op]);
         s->checking = true;
         return true;
     }
-    if (executor == ST_LANE_COMM)
+    if (executor == STRATA_LANE_COMM)
         return run_comm(s);
     return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
@@ -193,7 +194,7 @@ static bool start_queues(struct st_clock *s)
 {
     bool started = false;
 
-    for (uint32_t lane = 0; (lane = next_look(s, QUEUE_LANES, lane)) != ST_LANE_COUNT; lane++) {
+    for (uint32_t lane = 0; (lane = next_look(s, QUEUE_LANES, lane)) != STRATA_LANE_COUNT; lane++) {
         hand_out(s, lane);
         if (start_next(s, lane)) {
             s->look |= 1u << lane;
@@ -212,10 +213,10 @@ void st_clock_dispatch(struct st_clock *s)
     while (progressed) {
         const uint32_t passed = s->dispatch.passed;
 
-        if (!host || (s->busy >> ST_LANE_COMPUTE & 1) == 0)
+        if (!host || (s->busy >> STRATA_LANE_COMPUTE & 1) == 0)
             issue_io(s);
-        progressed = host ? start_next(s, ST_LANE_COMPUTE) : start_queues(s);
-        progressed |= start_next(s, ST_LANE_COMM);
+        progressed = host ? start_next(s, STRATA_LANE_COMPUTE) : start_queues(s);
+        progressed |= start_next(s, STRATA_LANE_COMM);
         progressed |= s->dispatch.passed != passed;
     }
 }
@@ -272,7 +273,7 @@ static void account(struct st_clock *s, double seconds)
 
             spend(s, s->program->ops[op].lane, op, seconds);
         }
-    if ((s->busy >> ST_LANE_COMPUTE & 1) == 0)
+    if ((s->busy >> STRATA_LANE_COMPUTE & 1) == 0)
         stall(s, st_dispatch_stall(&s->dispatch, s->busy).lane, seconds);
 }
 
@@ -290,11 +291,11 @@ static void end_executor(struct st_clock *s, uint32_t executor)
 
     s->busy &= ~(1u << executor);
     s->look |= 1u << executor;
-    if (executor == ST_LANE_UPDATE && s->checking)
+    if (executor == STRATA_LANE_UPDATE && s->checking)
         finish(s, op);
     else
         ended(s, op);
-    if (executor == ST_LANE_UPDATE)
+    if (executor == STRATA_LANE_UPDATE)
         s->checking = false;
 }
 
@@ -308,8 +309,8 @@ static void pass_time(struct st_clock *s, double seconds)
             s->left[d] = not_negative(s->left[d] - io_rate(s, d) * seconds);
     if (!shared(s))
         return;
-    s->end[ST_LANE_COMPUTE] += seconds / 2;
-    s->end[ST_LANE_UPDATE_DEVICE] += seconds / 2;
+    s->end[STRATA_LANE_COMPUTE] += seconds / 2;
+    s->end[STRATA_LANE_UPDATE_DEVICE] += seconds / 2;
 }
 
 /* What ends next: an executor's op, a queue's head of the disk, or the wait for a notice. */

@@ -8,7 +8,7 @@
 #include "offload/program/dispatch.h"
 #include "offload/simulate/simulate.h"
 
-#define ST_CLOCK_ALL_LANES ((1u << ST_LANE_COUNT) - 1)
+#define ST_CLOCK_ALL_LANES ((1u << STRATA_LANE_COUNT) - 1)
 
 enum { ST_CLOCK_READ = 0, ST_CLOCK_WRITE = 1, ST_CLOCK_DIRECTIONS = 2 };
 enum { ST_CLOCK_OF_EXECUTORS = 0, ST_CLOCK_OF_DISK = 1, ST_CLOCK_NOTICES = 2 };
@@ -26,14 +26,14 @@ struct st_clock {
     double *after; /* [op_count] seconds of checksums that the host computes before the op counts as done */
     struct st_dispatch dispatch;
 
-    uint32_t ahead[ST_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
-    uint32_t ahead_first[ST_LANE_COUNT], ahead_count[ST_LANE_COUNT];
-    uint32_t look;                   /* lanes (bits) for which something has changed since they were last looked at */
-    uint32_t busy;                   /* executors (bits) that run an op: */
-    uint32_t running[ST_LANE_COUNT]; /* which, */
-    uint32_t row[ST_LANE_COUNT];     /* for which lane, */
-    double end[ST_LANE_COUNT];       /* and when it ends */
-    bool checking;                   /* the update executor works on checksums of its op */
+    uint32_t ahead[STRATA_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
+    uint32_t ahead_first[STRATA_LANE_COUNT], ahead_count[STRATA_LANE_COUNT];
+    uint32_t look;                       /* lanes (bits) for which something has changed since they were last looked at */
+    uint32_t busy;                       /* executors (bits) that run an op: */
+    uint32_t running[STRATA_LANE_COUNT]; /* which, */
+    uint32_t row[STRATA_LANE_COUNT];     /* for which lane, */
+    double end[STRATA_LANE_COUNT];       /* and when it ends */
+    bool checking;                       /* the update executor works on checksums of its op */
     struct st_clock_queue io[ST_CLOCK_DIRECTIONS], comm, checks;
     double left[ST_CLOCK_DIRECTIONS];  /* bytes of the queue's head still to move, */
     double alone[ST_CLOCK_DIRECTIONS]; /* bytes per second if only this queue has work, */

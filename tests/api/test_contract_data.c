@@ -444,7 +444,7 @@ TEST(names_are_listed)
     assert_true(count > 3);
     assert_string_equal(strata_lane_name(0), "compute");
     for (count = 0; strata_lane_name(count) != NULL; count++)
-        assert_true(count < STRATA_LANES_MAX);
+        assert_true(count < STRATA_LANE_COUNT);
     assert_ok(strata_device_check("cpu"));
     assert_refused(strata_device_check("tpu"), "unknown device \"tpu\"");
     assert_refused(strata_device_check("paced"), "unknown device \"paced\"");

@@ -13,7 +13,7 @@
 /* A step of 1000 ms with so much in forward and backward and the rest in `other`. */
 static struct cli_step step_of(double forward, double backward)
 {
-    struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+    struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
 
     step.value[CLI_STEP_SECONDS] = 1;
     step.value[CLI_MS_FORWARD] = forward;
@@ -22,7 +22,7 @@ static struct cli_step step_of(double forward, double backward)
     return step;
 }
 
-static void stall(struct cli_step *step, enum st_lane lane, double ms)
+static void stall(struct cli_step *step, enum strata_lane lane, double ms)
 {
     step->value[CLI_STALL_MS + lane] += ms;
     step->value[CLI_MS_STALL] += ms;
@@ -87,7 +87,7 @@ TEST(a_step_has_every_figure)
     r.backward_ms = want[CLI_MS_BACKWARD] = 12;
     r.stall_ms = want[CLI_MS_STALL] = 13;
     r.other_ms = want[CLI_MS_OTHER] = 14;
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+    for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++) {
         r.busy_ms[i] = want[CLI_BUSY_MS + i] = 100 + i;
         r.lane_stall_ms[i] = want[CLI_STALL_MS + i] = 200 + i;
     }
@@ -100,11 +100,11 @@ TEST(a_step_has_every_figure)
         plan.needed_bytes[t] = 300u + (unsigned)t;
         want[CLI_RESIDENT + t] = 300 + t;
     }
-    for (uint32_t lane = 0; lane <= STRATA_LANES_MAX; lane++) {
+    for (uint32_t lane = 0; lane <= STRATA_LANE_COUNT; lane++) {
         memset(&got, 0xff, sizeof(got));
         r.stalled_by = lane;
         cli_step_fill(&got, &plan, NULL, &r, 8, 9);
-        assert_int_equal(got.stalled_by, lane < ST_LANE_COUNT ? lane : ST_LANE_COUNT);
+        assert_int_equal(got.stalled_by, lane < STRATA_LANE_COUNT ? lane : STRATA_LANE_COUNT);
     }
     for (uint32_t i = 0; i < CLI_MAJOR_FAULTS; i++)
         if (isnan(want[i]) ? !isnan(got.value[i]) : got.value[i] != want[i])
@@ -174,14 +174,14 @@ TEST(the_largest_is_named)
 
     assert_bound(&step, 0, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
     step = step_of(100, 200);
-    stall(&step, ST_LANE_READ_STATE, 620);
+    stall(&step, STRATA_LANE_READ_STATE, 620);
     assert_bound(&step, NAN, "nvme read", 0.62,
                  "nvme read: 62 % of the step waited for read_state; then compute: 30 % of the step went into forward and "
                  "backward");
     step = step_of(100, 200);
-    stall(&step, ST_LANE_READ_STATE, 310);
-    stall(&step, ST_LANE_READ_WEIGHT, 310);
-    stall(&step, ST_LANE_WRITE, 40);
+    stall(&step, STRATA_LANE_READ_STATE, 310);
+    stall(&step, STRATA_LANE_READ_WEIGHT, 310);
+    stall(&step, STRATA_LANE_WRITE, 40);
     assert_bound(&step, NAN, "nvme read", 0.62,
                  "nvme read: 62 % of the step waited for read_state, read_weight; then compute: 30 % of the step went into "
                  "forward and backward");
@@ -192,8 +192,8 @@ TEST(other_time_has_a_name)
 {
     struct cli_step step = step_of(100, 100);
 
-    step.value[CLI_BUSY_MS + ST_LANE_UPDATE] = 600;
-    step.value[CLI_BUSY_MS + ST_LANE_UPLOAD] = 200;
+    step.value[CLI_BUSY_MS + STRATA_LANE_UPDATE] = 600;
+    step.value[CLI_BUSY_MS + STRATA_LANE_UPLOAD] = 200;
     assert_bound(&step, 0, "update", 0.6,
                  "update: 60 % of the step went into update; then compute: 20 % of the step went into forward and backward");
 }
@@ -202,39 +202,40 @@ TEST(other_time_has_a_name)
 TEST(other_time_is_shared_out_by_four_lanes)
 {
     static const struct {
-        enum st_lane lane;
+        enum strata_lane lane;
         double busy;
-    } own[] = {{ST_LANE_UPDATE, 100}, {ST_LANE_UPDATE_DEVICE, 300}, {ST_LANE_UPLOAD, 200}, {ST_LANE_DOWNLOAD, 400}};
+    } own[] = {
+        {STRATA_LANE_UPDATE, 100}, {STRATA_LANE_UPDATE_DEVICE, 300}, {STRATA_LANE_UPLOAD, 200}, {STRATA_LANE_DOWNLOAD, 400}};
     struct cli_step step = step_of(100, 150);
 
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
         step.value[CLI_BUSY_MS + lane] = 7000 + lane; /* others run beside the step */
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         step.value[CLI_BUSY_MS + own[i].lane] = own[i].busy;
     assert_bound(&step, 0, "update", 0.75 * 0.4,
                  "update: 30 % of the step went into update; then download: 30 % of the step went into download");
-    step.value[CLI_BUSY_MS + ST_LANE_DOWNLOAD] = 0;
+    step.value[CLI_BUSY_MS + STRATA_LANE_DOWNLOAD] = 0;
     assert_bound(&step, 0, "update", 0.5,
                  "update: 50 % of the step went into update; then compute: 25 % of the step went into forward and backward");
-    step.value[CLI_BUSY_MS + ST_LANE_UPLOAD] = 1600;
+    step.value[CLI_BUSY_MS + STRATA_LANE_UPLOAD] = 1600;
     assert_bound(&step, 0, "upload", 0.6,
                  "upload: 60 % of the step went into upload; then compute: 25 % of the step went into forward and backward");
 }
 
 TEST(every_lane_has_a_resource)
 {
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         struct cli_step step = step_of(0, 100);
         struct cli_medians *m = NULL;
         struct cli_bound_by bound;
 
-        stall(&step, (enum st_lane)lane, 800);
+        stall(&step, (enum strata_lane)lane, 800);
         assert_int_equal(cli_medians_create(&m), STRATA_OK);
         cli_medians_add(m, &step);
         cli_bound_by(&bound, m, 0);
-        if (lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE)
-            assert_string_equal(bound.resource, lane == ST_LANE_WRITE ? "nvme write" : "nvme read");
-        assert_non_null(strstr(bound.text, st_lane_name((enum st_lane)lane)));
+        if (lane == STRATA_LANE_READ_ACTIVATION || lane == STRATA_LANE_WRITE)
+            assert_string_equal(bound.resource, lane == STRATA_LANE_WRITE ? "nvme write" : "nvme read");
+        assert_non_null(strstr(bound.text, st_lane_name((enum strata_lane)lane)));
         free(m);
     }
 }

@@ -17,7 +17,7 @@ static void must_hold(const char *text, const char *wanted)
 /* Every column has a value of its own: its number, 1000 times the step's. */
 static struct cli_step step_of(double times)
 {
-    struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+    struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
 
     for (int c = 0; c < CLI_COLUMN_COUNT; c++)
         step.value[c] = times * 1000 + c;
@@ -158,7 +158,7 @@ static char *block_of(const struct strata_plan_info *plan, int first, int last)
     assert_non_null(file);
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 4; i++) {
-        struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+        struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
 
         step.value[CLI_STEP_SECONDS] = 1;
         step.value[CLI_COMM] = 2048;

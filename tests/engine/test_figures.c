@@ -51,11 +51,11 @@ TEST(time_is_backwards_where_gradients_take_it)
         assert_true(ms > 0);
         assert_true(fabs(r.backward_ms - ms) < 1e-9 * ms && fabs(r.seconds * 1e3 - ms) < 1e-9 * ms);
         assert_true(r.forward_ms == 0 && r.stall_ms == 0 && r.other_ms < 1e-9 * ms);
-        for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
-            assert_true(lane == ST_LANE_COMPUTE ? r.busy_ms[lane] == r.backward_ms : r.busy_ms[lane] == 0);
+        for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
+            assert_true(lane == STRATA_LANE_COMPUTE ? r.busy_ms[lane] == r.backward_ms : r.busy_ms[lane] == 0);
             assert_true(r.lane_stall_ms[lane] == 0);
         }
-        assert_int_equal(r.stalled_by, ST_LANE_COUNT);
+        assert_int_equal(r.stalled_by, STRATA_LANE_COUNT);
     }
     given_close(&g);
     atomic_store(&own_ns, 0);
@@ -104,42 +104,43 @@ static void check_step(const struct st_step_result *r, const struct rig_cell *ce
 {
     double stalls = 0, most = 0, run = 0;
 
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         assert_true(r->busy_ms[lane] >= 0 && r->lane_stall_ms[lane] >= 0);
         stalls += r->lane_stall_ms[lane];
         most = fmax(most, r->lane_stall_ms[lane]);
         run += st_lane_executes((uint32_t)lane) ? r->busy_ms[lane] : 0;
     }
     assert_true(fabs(stalls - r->stall_ms) <= 1e-9 * stalls);
-    assert_true(most > 0 ? r->stalled_by < ST_LANE_COUNT && r->lane_stall_ms[r->stalled_by] == most
-                         : r->stalled_by == ST_LANE_COUNT);
-    assert_true(r->busy_ms[ST_LANE_COMM] == 0 && r->lane_stall_ms[ST_LANE_COMM] == 0);
+    assert_true(most > 0 ? r->stalled_by < STRATA_LANE_COUNT && r->lane_stall_ms[r->stalled_by] == most
+                         : r->stalled_by == STRATA_LANE_COUNT);
+    assert_true(r->busy_ms[STRATA_LANE_COMM] == 0 && r->lane_stall_ms[STRATA_LANE_COMM] == 0);
     if (cell->paced) {
-        assert_true(fabs(r->busy_ms[ST_LANE_COMPUTE] - r->forward_ms - r->backward_ms) <= 1e-9 * r->busy_ms[ST_LANE_COMPUTE]);
+        assert_true(fabs(r->busy_ms[STRATA_LANE_COMPUTE] - r->forward_ms - r->backward_ms) <=
+                    1e-9 * r->busy_ms[STRATA_LANE_COMPUTE]);
     } else {
         assert_at_most(run + r->stall_ms, r->seconds * 1e3);
-        assert_true(fabs(run - r->busy_ms[ST_LANE_UPDATE] - r->busy_ms[ST_LANE_UPDATE_DEVICE] - r->forward_ms - r->backward_ms) <=
-                    1e-9 * run);
+        assert_true(fabs(run - r->busy_ms[STRATA_LANE_UPDATE] - r->busy_ms[STRATA_LANE_UPDATE_DEVICE] - r->forward_ms -
+                         r->backward_ms) <= 1e-9 * run);
         assert_true(fabs(r->forward_ms + r->backward_ms + r->stall_ms + r->other_ms - r->seconds * 1e3) <=
                     1e-6 * r->seconds * 1e3);
     }
 }
 
-static void add(double busy[ST_LANE_COUNT], double stalls[ST_LANE_COUNT], const struct st_step_result *r)
+static void add(double busy[STRATA_LANE_COUNT], double stalls[STRATA_LANE_COUNT], const struct st_step_result *r)
 {
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         busy[lane] += r->busy_ms[lane];
         stalls[lane] += r->lane_stall_ms[lane];
     }
 }
 
 /* Compute waits for itself, or who runs all ops for one of them, only where what it waits for comes as it looks. */
-static void check_stalls(const double stalls[ST_LANE_COUNT], bool paced)
+static void check_stalls(const double stalls[STRATA_LANE_COUNT], bool paced)
 {
     double itself = 0, others = 0;
 
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
-        *(lane == ST_LANE_COMPUTE || (!paced && st_lane_executes((uint32_t)lane)) ? &itself : &others) += stalls[lane];
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
+        *(lane == STRATA_LANE_COMPUTE || (!paced && st_lane_executes((uint32_t)lane)) ? &itself : &others) += stalls[lane];
     assert_true(others > itself);
 }
 
@@ -147,7 +148,7 @@ static void check_stalls(const double stalls[ST_LANE_COUNT], bool paced)
 static void check_run(const struct rig_cell *cell)
 {
     int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
-    double busy[ST_LANE_COUNT] = {0}, stalls[ST_LANE_COUNT] = {0}, sum = 0;
+    double busy[STRATA_LANE_COUNT] = {0}, stalls[STRATA_LANE_COUNT] = {0}, sum = 0;
     struct st_step_result r;
     struct rig_engine rig;
     struct st_model *model;
@@ -164,17 +165,17 @@ static void check_run(const struct rig_cell *cell)
         check_step(&r, cell);
         add(busy, stalls, &r);
         if (step == 0)
-            assert_true(r.bytes.write == 0 && r.busy_ms[ST_LANE_WRITE] == 0 && r.busy_ms[ST_LANE_READ_STATE] > 0);
+            assert_true(r.bytes.write == 0 && r.busy_ms[STRATA_LANE_WRITE] == 0 && r.busy_ms[STRATA_LANE_READ_STATE] > 0);
     }
     assert_int_equal(st_engine_flush(rig.engine, &r), STRATA_OK);
     assert_true(r.backward_ms == 0); /* it only updates */
     check_step(&r, cell);
     add(busy, stalls, &r);
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
         assert_at_most(busy[lane], (double)(st_clock_ns() - begun) * 1e-6);
     assert_int_equal(st_engine_eval(rig.engine, tokens, targets, NULL, &sum, &seen), STRATA_OK);
     assert_true(!cell->paced || (rig.engine->result.forward_ms > 0 && rig.engine->result.backward_ms == 0));
-    assert_true(busy[ST_LANE_COMPUTE] > 0 && busy[ST_LANE_UPDATE] > 0 && busy[ST_LANE_WRITE] > 0);
+    assert_true(busy[STRATA_LANE_COMPUTE] > 0 && busy[STRATA_LANE_UPDATE] > 0 && busy[STRATA_LANE_WRITE] > 0);
     check_stalls(stalls, cell->paced);
     rig_engine_stop(&rig);
     st_plan_destroy(plan);

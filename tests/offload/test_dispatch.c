@@ -7,12 +7,12 @@
 /* 0 read, 1 upload (waits for 0), 2 and 3 blocks (2 for 1, 3 for 2), 4 upload into what op 2 reads (for 2), 5 update (for
  * nothing). */
 static struct st_op ops[] = {
-    {.kind = ST_OP_READ_WEIGHT, .lane = ST_LANE_READ_WEIGHT, .phases = ALL},
-    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = ST_LANE_UPLOAD, .phases = ALL, .wait_first = 0, .wait_count = 2},
-    {.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ALL, .wait_first = 2, .wait_count = 1},
-    {.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ALL, .wait_first = 3, .wait_count = 1},
-    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = ST_LANE_UPLOAD, .phases = ALL, .wait_first = 4, .wait_count = 1},
-    {.kind = ST_OP_UPDATE, .lane = ST_LANE_UPDATE, .phases = ST_PHASE_BODY},
+    {.kind = ST_OP_READ_WEIGHT, .lane = STRATA_LANE_READ_WEIGHT, .phases = ALL},
+    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = STRATA_LANE_UPLOAD, .phases = ALL, .wait_first = 0, .wait_count = 2},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ALL, .wait_first = 2, .wait_count = 1},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ALL, .wait_first = 3, .wait_count = 1},
+    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = STRATA_LANE_UPLOAD, .phases = ALL, .wait_first = 4, .wait_count = 1},
+    {.kind = ST_OP_UPDATE, .lane = STRATA_LANE_UPDATE, .phases = ST_PHASE_BODY},
 };
 static struct st_wait waits[] = {{0, false}, {4, true}, {1, false}, {2, false}, {2, false}};
 static const struct st_program program = {.ops = ops, .op_count = 6, .waits = waits, .wait_count = 5};
@@ -45,11 +45,11 @@ TEST(an_op_waits_for_what_it_names)
     assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start(&d, 0);
-    assert_int_equal(st_dispatch_head(&d, ST_LANE_READ_WEIGHT), ST_NO_OP); /* handed out, not done */
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
+    assert_int_equal(st_dispatch_head(&d, STRATA_LANE_READ_WEIGHT), ST_NO_OP); /* handed out, not done */
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_UPLOAD), 0);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_UPLOAD), ST_NO_OP);
     st_dispatch_finish(&d, 0);
-    assert_int_equal(st_dispatch_waiting(&d, 0), 1u << ST_LANE_UPLOAD);
+    assert_int_equal(st_dispatch_waiting(&d, 0), 1u << STRATA_LANE_UPLOAD);
     assert_int_equal(st_dispatch_waiting(&d, 3), 0);
     start_and_finish(&d, 1);
     assert_int_equal(st_dispatch_pick(&d), 2); /* the earliest that is ready, */
@@ -77,15 +77,15 @@ TEST(a_stall_is_blamed_on_what_is_under_way)
         s = st_dispatch_stall(&d, 0);
         assert_int_equal(s.op, queues ? 2 : 1); /* compute's own next op; with one executor the earliest */
         assert_int_equal(s.on, 0);
-        assert_int_equal(s.lane, ST_LANE_READ_WEIGHT);
-        s = st_dispatch_stall(&d, 1u << ST_LANE_UPLOAD);
+        assert_int_equal(s.lane, STRATA_LANE_READ_WEIGHT);
+        s = st_dispatch_stall(&d, 1u << STRATA_LANE_UPLOAD);
         assert_int_equal(s.on, queues ? 1 : 0);
-        assert_int_equal(s.lane, queues ? ST_LANE_UPLOAD : ST_LANE_READ_WEIGHT);
+        assert_int_equal(s.lane, queues ? STRATA_LANE_UPLOAD : STRATA_LANE_READ_WEIGHT);
         st_dispatch_finish(&d, 0);
         start(&d, 1); /* handed out: compute waits for it, not for what it waited for */
         s = st_dispatch_stall(&d, 0);
         assert_int_equal(s.on, 1);
-        assert_int_equal(s.lane, ST_LANE_UPLOAD);
+        assert_int_equal(s.lane, STRATA_LANE_UPLOAD);
         st_dispatch_finish(&d, 1);
         start_and_finish(&d, 2);
         start_and_finish(&d, 3);
@@ -112,12 +112,12 @@ TEST(a_cycle_follows_the_one_before)
     assert_true(st_dispatch_over(&d)); /* all passed; 4 and 5 are under way */
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start_and_finish(&d, 0);
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 4);
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPDATE), 5);
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_UPLOAD), 4);
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_UPDATE), 5);
     st_dispatch_finish(&d, 4);
     st_dispatch_finish(&d, 5);
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), 1);
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPDATE), 5);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_UPLOAD), 1);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_UPDATE), 5);
     st_dispatch_fini(&d);
 }
 
@@ -128,11 +128,11 @@ TEST(a_masked_op_only_waits)
     assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_PROLOGUE); /* no update */
     assert_true(st_dispatch_masked(&d, 5));
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPDATE), ST_NO_OP);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_UPDATE), ST_NO_OP);
     assert_int_equal(d.passed, 1);
     st_dispatch_begin(&d, ST_PHASE_EPILOGUE); /* nothing at all, yet in order */
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_UPLOAD), ST_NO_OP);
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_UPLOAD), 0);
     st_dispatch_fini(&d);
 }
 
@@ -146,8 +146,8 @@ TEST(queues_keep_their_own_order)
     start_and_finish(&d, 0);
     start_and_finish(&d, 1);
     start(&d, 2);
-    assert_int_equal(st_dispatch_ready(&d, ST_LANE_COMPUTE), 3);
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 2);
+    assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_COMPUTE), 3);
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_UPLOAD), 2);
     ops[3].phases = ST_PHASE_PROLOGUE;
     st_dispatch_fini(&d);
     assert_int_equal(st_dispatch_init(&d, &program, true), STRATA_OK);
@@ -155,7 +155,7 @@ TEST(queues_keep_their_own_order)
     start_and_finish(&d, 0);
     start_and_finish(&d, 1);
     start(&d, 2);
-    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_COMPUTE), 2);
+    assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_COMPUTE), 2);
     ops[3].phases = ALL;
     st_dispatch_fini(&d);
 }

@@ -132,9 +132,9 @@ TEST(a_rank_has_its_part_of_a_node)
 /* Of an exchange and a block; the exchange counts its bytes, not its latency, and on a device that is the host, too. */
 TEST(an_exchange_bounds_a_step)
 {
-    struct st_op ops[] = {{.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE},
-                          {.lane = ST_LANE_COMM, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE, .bytes = 1500},
-                          {.lane = ST_LANE_COMM, .phases = ST_PHASE_EVAL, .page = ST_NO_PAGE, .bytes = 7}};
+    struct st_op ops[] = {{.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE},
+                          {.lane = STRATA_LANE_COMM, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE, .bytes = 1500},
+                          {.lane = STRATA_LANE_COMM, .phases = ST_PHASE_EVAL, .page = ST_NO_PAGE, .bytes = 7}};
     struct st_program program = {.ops = ops, .op_count = 3, .ranks = 16, .workload.block_forward_flops = 30};
     struct st_machine m = {.rates = links};
     struct st_bounds b;

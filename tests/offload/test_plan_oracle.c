@@ -87,7 +87,7 @@ static struct st_traffic count_program(const struct st_plan *plan)
         case ST_OP_DOWNLOAD_SCALARS:
             continue;
         default:
-            *link += op->lane != ST_LANE_COMM || op->kind == ST_OP_GATHER_WEIGHT || op->kind == ST_OP_GATHER_UPDATED ||
+            *link += op->lane != STRATA_LANE_COMM || op->kind == ST_OP_GATHER_WEIGHT || op->kind == ST_OP_GATHER_UPDATED ||
                              op->kind == ST_OP_EXCHANGE_GRAD || op->kind == ST_OP_EXCHANGE_ROUNDED ||
                              op->kind == ST_OP_GATHER_GRAD
                          ? op->bytes

@@ -94,11 +94,12 @@ static void check_traffic(const struct st_plan *plan, const struct random_case *
 
             if ((op->phases & (1u << phase)) == 0)
                 continue;
-            t.upload += op->lane == ST_LANE_UPLOAD ? op->bytes : 0;
-            t.download += op->lane == ST_LANE_DOWNLOAD ? op->bytes : 0;
-            t.write += op->lane == ST_LANE_WRITE ? op->bytes : 0;
-            t.comm += op->lane == ST_LANE_COMM ? op->bytes : 0;
-            if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
+            t.upload += op->lane == STRATA_LANE_UPLOAD ? op->bytes : 0;
+            t.download += op->lane == STRATA_LANE_DOWNLOAD ? op->bytes : 0;
+            t.write += op->lane == STRATA_LANE_WRITE ? op->bytes : 0;
+            t.comm += op->lane == STRATA_LANE_COMM ? op->bytes : 0;
+            if (op->lane == STRATA_LANE_READ_STATE || op->lane == STRATA_LANE_READ_WEIGHT ||
+                op->lane == STRATA_LANE_READ_ACTIVATION)
                 t.read += op->bytes;
         }
         planned = st_program_traffic(&plan->program, (enum st_phase)(1u << phase));

@@ -299,7 +299,7 @@ static void corrupt_indices(struct st_plan *plan, struct st_op *op)
 {
     const struct st_op kept = *op;
 
-    op->lane = (uint8_t)((op->lane + 1) % ST_LANE_COUNT);
+    op->lane = (uint8_t)((op->lane + 1) % STRATA_LANE_COUNT);
     must_fail(plan, op, "another lane");
     *op = kept;
     op->page = op->page == ST_NO_PAGE ? 0 : ST_NO_PAGE;

@@ -12,7 +12,7 @@ struct hand {
     struct st_wait waits[OPS_MAX];
 };
 
-static uint32_t add_op(struct hand *h, enum st_op_kind kind, enum st_lane lane, uint64_t bytes)
+static uint32_t add_op(struct hand *h, enum st_op_kind kind, enum strata_lane lane, uint64_t bytes)
 {
     h->ops[h->program.op_count] = (struct st_op){.kind = (uint8_t)kind,
                                                  .lane = (uint8_t)lane,
@@ -39,17 +39,17 @@ TEST(reads_and_writes_share_the_disk)
     struct hand h = {0};
     struct st_simulation sim;
 
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
-    add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
+    add_op(&h, ST_OP_WRITE_STATE, STRATA_LANE_WRITE, 100);
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 2.5); /* both at 40 */
-    assert_near(sim.busy[ST_LANE_READ_STATE], 2.5);
-    assert_near(sim.busy[ST_LANE_WRITE], 2.5);
+    assert_near(sim.busy[STRATA_LANE_READ_STATE], 2.5);
+    assert_near(sim.busy[STRATA_LANE_WRITE], 2.5);
     m.rates.mixed = 160; /* the write at its own 50: 2 s; the read is through after 1.25 s, at 80 */
     assert_near(simulate(&h.program, &m).seconds, 2);
     m.rates.mixed = 0;
     assert_near(simulate(&h.program, &m).seconds, 2);
-    assert_near(simulate(&h.program, &m).busy[ST_LANE_READ_STATE], 1);
+    assert_near(simulate(&h.program, &m).busy[STRATA_LANE_READ_STATE], 1);
 }
 
 TEST(one_after_the_other)
@@ -58,14 +58,14 @@ TEST(one_after_the_other)
     struct hand h = {0};
     struct st_simulation sim;
 
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 1, true);
-    add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
+    add_op(&h, ST_OP_WRITE_STATE, STRATA_LANE_WRITE, 100);
     add_wait(&h, 0, false);
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 3); /* 1 s alone, 2 s alone */
-    assert_near(sim.busy[ST_LANE_READ_STATE], 1);
-    assert_near(sim.busy[ST_LANE_WRITE], 2);
+    assert_near(sim.busy[STRATA_LANE_READ_STATE], 1);
+    assert_near(sim.busy[STRATA_LANE_WRITE], 2);
 }
 
 /* Reads of all lanes are one queue in order of issue: the short one waits behind the long one. */
@@ -76,18 +76,18 @@ TEST(read_lanes_share_one_queue)
     struct hand h = {0};
     struct st_simulation sim;
 
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 300);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 300);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, 100);
+    add_op(&h, ST_OP_READ_WEIGHT, STRATA_LANE_READ_WEIGHT, 100);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 1, false);
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 6);
-    assert_near(sim.stall[ST_LANE_READ_WEIGHT], 4);
-    assert_int_equal(sim.stalled_by, ST_LANE_READ_WEIGHT);
-    assert_near(sim.busy[ST_LANE_READ_STATE], 3);
-    assert_near(sim.busy[ST_LANE_READ_WEIGHT], 1);
+    assert_near(sim.stall[STRATA_LANE_READ_WEIGHT], 4);
+    assert_int_equal(sim.stalled_by, STRATA_LANE_READ_WEIGHT);
+    assert_near(sim.busy[STRATA_LANE_READ_STATE], 3);
+    assert_near(sim.busy[STRATA_LANE_READ_WEIGHT], 1);
 }
 
 /* An upload of 2 s, and two blocks of 3 s that need it, before the next step's upload may begin. */
@@ -98,21 +98,22 @@ TEST(a_hand_over_comes_between_lanes_alone)
     struct st_simulation sim;
 
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 1, false); /* its queue has it already */
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 9);
-    assert_near(sim.busy[ST_LANE_UPLOAD], 2);
-    assert_near(sim.busy[ST_LANE_COMPUTE], 6);
-    assert_near(sim.stall[ST_LANE_UPLOAD] + sim.stall[ST_LANE_COMPUTE], 3); /* the second is until the last block's notice */
-    m.rates.launch = 0.25;                                                  /* of each op on a queue */
+    assert_near(sim.busy[STRATA_LANE_UPLOAD], 2);
+    assert_near(sim.busy[STRATA_LANE_COMPUTE], 6);
+    assert_near(sim.stall[STRATA_LANE_UPLOAD] + sim.stall[STRATA_LANE_COMPUTE],
+                3);        /* the second is until the last block's notice */
+    m.rates.launch = 0.25; /* of each op on a queue */
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 9.75);
-    assert_near(sim.busy[ST_LANE_UPLOAD], 2.25);
+    assert_near(sim.busy[STRATA_LANE_UPLOAD], 2.25);
     m.capacity.device_is_host = true; /* who waits runs the ops */
     assert_near(simulate(&h.program, &m).seconds, 8);
 }
@@ -125,7 +126,7 @@ TEST(a_step_ends_when_its_updates_are_known_to_have)
     struct st_page_place page = {.home = ST_WHERE_HOST};
     struct hand h = {.program = {.chunks = &chunk, .pages = &page}};
 
-    add_op(&h, ST_OP_UPDATE, ST_LANE_UPDATE, 0);
+    add_op(&h, ST_OP_UPDATE, STRATA_LANE_UPDATE, 0);
     assert_near(simulate(&h.program, &m).seconds, 2.5); /* nothing is launched */
 }
 
@@ -135,11 +136,11 @@ TEST(latencies_of_transfers_pass_beside_one_another)
     struct st_machine m = {.rates.read = 100, .rates.write = 100, .rates.upload = 100, .rates.latency_io = 0.5};
     struct hand h = {0};
 
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 100);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 100);
     add_wait(&h, 1, false);
     assert_near(simulate(&h.program, &m).seconds, 3.5);
     m.capacity.device_is_host = true;
@@ -158,17 +159,17 @@ TEST(lanes_overlap_where_nothing_is_reused)
     struct st_simulation sim;
 
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 3);
-    assert_int_equal(sim.stalled_by, ST_LANE_COUNT);
+    assert_int_equal(sim.stalled_by, STRATA_LANE_COUNT);
     m.capacity.device_is_host = true; /* one executor */
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 5);
-    assert_near(sim.busy[ST_LANE_UPLOAD], 2);
-    assert_near(sim.busy[ST_LANE_COMPUTE], 3);
+    assert_near(sim.busy[STRATA_LANE_UPLOAD], 2);
+    assert_near(sim.busy[STRATA_LANE_COMPUTE], 3);
     m.rates.block_flops = 5; /* goes before matmul_flops */
     assert_near(simulate(&h.program, &m).seconds, 8);
 }
@@ -180,14 +181,14 @@ TEST(a_reused_buffer_stalls_compute)
     struct st_simulation sim;
 
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 1, true);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 5);
-    assert_near(sim.stall[ST_LANE_UPLOAD], 2);
-    assert_int_equal(sim.stalled_by, ST_LANE_UPLOAD);
+    assert_near(sim.stall[STRATA_LANE_UPLOAD], 2);
+    assert_int_equal(sim.stalled_by, STRATA_LANE_UPLOAD);
 }
 
 /* A read of 1 s, 2 s to check what it brought, an upload of 1 s; one slot. */
@@ -203,21 +204,21 @@ TEST(what_was_read_is_checked_first)
     h.program.workload.pages = &page;
     h.program.workload.dtype = STRATA_F32;
     h.program.accesses = accesses;
-    h.ops[add_op(&h, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, 100)].access_count = 2;
+    h.ops[add_op(&h, ST_OP_READ_WEIGHT, STRATA_LANE_READ_WEIGHT, 100)].access_count = 2;
     add_wait(&h, 1, true);
-    add_op(&h, ST_OP_UPLOAD_WEIGHT, ST_LANE_UPLOAD, 100);
+    add_op(&h, ST_OP_UPLOAD_WEIGHT, STRATA_LANE_UPLOAD, 100);
     add_wait(&h, 0, false);
     h.ops[1].page = 0;
     h.ops[1].access_first = 2;
     h.ops[1].access_count = 1;
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 4);
-    assert_near(sim.busy[ST_LANE_UPDATE], 2); /* the host's threads */
-    assert_near(sim.busy[ST_LANE_UPLOAD], 1);
+    assert_near(sim.busy[STRATA_LANE_UPDATE], 2); /* the host's threads */
+    assert_near(sim.busy[STRATA_LANE_UPLOAD], 1);
     m.capacity.device_is_host = true;
     sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 4);
-    assert_near(sim.busy[ST_LANE_UPLOAD], 3); /* with the check */
+    assert_near(sim.busy[STRATA_LANE_UPLOAD], 3); /* with the check */
 }
 
 /* A masked op takes no time and still keeps the order. */
@@ -228,12 +229,12 @@ TEST(masked_ops_only_wait)
     struct hand h = {0};
 
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
-    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     h.ops[1].phases = ST_PHASE_EVAL;
     add_wait(&h, 0, false);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 1, false);
     assert_near(simulate(&h.program, &m).seconds, 4); /* read, then the block */
 }
@@ -249,23 +250,23 @@ TEST(exchanges_are_a_lane_of_their_own)
 
     h.program.ranks = 4;
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, 0, ST_LANE_COMM, 150);
+    add_op(&h, 0, STRATA_LANE_COMM, 150);
     add_wait(&h, 1, true);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
-    add_op(&h, 0, ST_LANE_COMM, 100);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
+    add_op(&h, 0, STRATA_LANE_COMM, 100);
     add_wait(&h, 1, true);
     for (int host = 0; host < 2; host++) {
         m.capacity.device_is_host = host;
         sim = simulate(&h.program, &m);
-        assert_near(sim.busy[ST_LANE_COMM], 3.5); /* 1.5 + 1, twice 0.5 */
-        assert_near(sim.busy[ST_LANE_COMPUTE], 3);
+        assert_near(sim.busy[STRATA_LANE_COMM], 3.5); /* 1.5 + 1, twice 0.5 */
+        assert_near(sim.busy[STRATA_LANE_COMPUTE], 3);
         assert_near(sim.seconds, 3.5);
     }
     m.rates.link_node = 0; /* as fast as the link to the device; not known either: only the latency */
     m.rates.upload = 50;
-    assert_near(simulate(&h.program, &m).busy[ST_LANE_COMM], 6);
+    assert_near(simulate(&h.program, &m).busy[STRATA_LANE_COMM], 6);
     m.rates.upload = 0;
-    assert_near(simulate(&h.program, &m).busy[ST_LANE_COMM], 1);
+    assert_near(simulate(&h.program, &m).busy[STRATA_LANE_COMM], 1);
 }
 
 /* A block that needs what an exchange brings waits for it, and the stall is the comm lane's. */
@@ -277,15 +278,15 @@ TEST(compute_waits_for_an_exchange)
 
     h.program.ranks = 2;
     h.program.workload.block_forward_flops = 30;
-    add_op(&h, 0, ST_LANE_COMM, 200);
+    add_op(&h, 0, STRATA_LANE_COMM, 200);
     add_wait(&h, 1, true);
-    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
     for (int host = 0; host < 2; host++) {
         m.capacity.device_is_host = host;
         sim = simulate(&h.program, &m);
         assert_near(sim.seconds, 5);
-        assert_near(sim.stall[ST_LANE_COMM], 2);
-        assert_int_equal(sim.stalled_by, ST_LANE_COMM);
+        assert_near(sim.stall[STRATA_LANE_COMM], 2);
+        assert_int_equal(sim.stalled_by, STRATA_LANE_COMM);
     }
 }

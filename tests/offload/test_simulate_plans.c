@@ -165,10 +165,10 @@ TEST(free_io_leaves_the_sum_of_the_ops)
                        st_cost_checksums(&plan->program, &m, &plan->program.ops[i]);
         sim = simulate(&plan->program, &m);
         assert_near(sim.seconds, sum);
-        for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+        for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
             stall += sim.stall[lane];
         assert_true(stall == 0);
-        assert_int_equal(sim.stalled_by, ST_LANE_COUNT);
+        assert_int_equal(sim.stalled_by, STRATA_LANE_COUNT);
         st_plan_destroy(plan);
     }
 }
@@ -333,15 +333,15 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
 /* The parts of a step: what compute did and what it waited for make up all of it. */
 static void assert_adds_up(const struct st_simulation *sim, const struct st_machine *m)
 {
-    double sum = sim->busy[ST_LANE_COMPUTE];
+    double sum = sim->busy[STRATA_LANE_COMPUTE];
 
-    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         assert_true(sim->busy[lane] >= 0 && sim->busy[lane] <= sim->seconds * (1 + 1e-9));
         sum += sim->stall[lane];
     }
     if (m->capacity.device_is_host)
-        sum += sim->busy[ST_LANE_UPLOAD] + sim->busy[ST_LANE_DOWNLOAD] + sim->busy[ST_LANE_UPDATE] +
-               sim->busy[ST_LANE_UPDATE_DEVICE];
+        sum += sim->busy[STRATA_LANE_UPLOAD] + sim->busy[STRATA_LANE_DOWNLOAD] + sim->busy[STRATA_LANE_UPDATE] +
+               sim->busy[STRATA_LANE_UPDATE_DEVICE];
     assert_near(sum, sim->seconds);
 }
 
@@ -375,7 +375,7 @@ TEST(memory_of_one_simulation_serves_the_next)
 struct told {
     const struct st_program *program;
     struct st_simulation sum;
-    double end[ST_LANE_COUNT];
+    double end[STRATA_LANE_COUNT];
     uint32_t steps;
 };
 
@@ -419,7 +419,7 @@ TEST(a_watch_is_told_the_whole_step)
 
         assert_int_equal(st_simulate_watched(&last, &plan->program, &m, &watch), STRATA_OK);
         assert_true(told.steps >= 2 && told.steps <= 24);
-        for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+        for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
             assert_near(told.sum.busy[lane], last.busy[lane]);
             assert_near(told.sum.stall[lane], last.stall[lane]);
             assert_true(told.end[lane] <= last.seconds * (1 + 1e-9));

@@ -262,7 +262,7 @@ static void run_steps(struct rank *r)
         if (i < WARM_UPS)
             continue;
         r->seconds[i - WARM_UPS] = result.seconds;
-        r->comm_ms += result.busy_ms[ST_LANE_COMM] / steps;
+        r->comm_ms += result.busy_ms[STRATA_LANE_COMM] / steps;
         if ((i - WARM_UPS) % between == between - 1)
             probe(r, 1 + (i - WARM_UPS) / between);
     }
