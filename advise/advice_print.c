@@ -26,7 +26,7 @@ static double batch_of(const struct st_advice *a)
 
 static double steps_of(const struct st_advised *asked)
 {
-    return asked->steps > 0 ? asked->steps : ceil(asked->tokens / batch_of(asked->answer));
+    return asked->steps > 0 ? asked->steps : ceil(asked->tokens / batch_of(asked->advice));
 }
 
 /* Of an epoch, the last of which is smaller; 0: no data is named. */
@@ -53,7 +53,7 @@ static double drive_bytes(const struct st_advice *a)
 /* The part of what the drives endure that a run uses up; NaN: not known. */
 static double worn(const struct st_advised *asked)
 {
-    const double bytes = drive_bytes(asked->answer);
+    const double bytes = drive_bytes(asked->advice);
 
     return bytes > 0 ? asked->endurance.run_bytes / (bytes * st_hardware_writes_endured()) : (double)NAN;
 }
@@ -104,7 +104,7 @@ static void print_days(double seconds, FILE *file)
 
 static void print_data(const struct st_advised *asked, FILE *file)
 {
-    const struct st_advice *a = asked->answer;
+    const struct st_advice *a = asked->advice;
     const double epoch = epoch_steps(a);
 
     if (a->data_sequences == 0)
@@ -152,7 +152,7 @@ static void print_length(const struct st_advised *asked, const struct st_tried *
 
 static void print_best(const struct st_advised *asked, FILE *file)
 {
-    const struct st_advice *a = asked->answer;
+    const struct st_advice *a = asked->advice;
     const struct st_tried *best = &a->tried[a->best];
     char text[24];
 
@@ -180,9 +180,10 @@ static void print_best(const struct st_advised *asked, FILE *file)
  * of a named machine do not have no option gives. */
 static void print_enough(const struct st_advice *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
-    static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("},
-                             *const parts[] = {"the device's memory for a run (--gpu)", "host memory for a run (--ram)",
-                                               "drives for a run (--drive)"};
+    static const char *const words[] = {"the device's memory (strata.device_memory=", "host memory (strata.host_memory=",
+                                        "drives ("},
+                             *const parts[] = {"the device's memory for a run (machine.gpu)",
+                                               "host memory for a run (machine.ram)", "drives for a run (machine.drives)"};
     const char *before = "    with ";
     struct st_machine machine = {0};
     char size[24];
@@ -195,7 +196,7 @@ static void print_enough(const struct st_advice *a, const uint64_t bytes[STRATA_
 
         if (bytes[t] == 0)
             continue;
-        st_print(file, "%s%s of %s", before, st_size_text(size, of_node), lacks_part ? parts[t] : words[t]);
+        st_print_keyed(file, "%s%s of %s", before, st_size_text(size, of_node), lacks_part ? parts[t] : words[t]);
         if (!lacks_part)
             st_print(file, "%" PRIu64 "MiB)", of_node >> 20);
         before = " and ";
@@ -266,7 +267,7 @@ static void print_instead(const struct st_advice *a, FILE *file)
         print_sections(i->config, file);
     }
     if (head)
-        st_print_text(file, "    these lines belong in the configuration; --json has it whole\n");
+        st_print_text(file, "    these lines belong in the configuration; as JSON it is whole\n");
 }
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)
@@ -302,7 +303,7 @@ static void print_changes(const struct st_advice *a, FILE *file)
 
 void st_advice_print(const struct st_advised *asked, FILE *file)
 {
-    const struct st_advice *a = asked->answer;
+    const struct st_advice *a = asked->advice;
     char params[24];
 
     st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; evaluated on %s", a->model,
@@ -323,11 +324,6 @@ void st_advice_print(const struct st_advised *asked, FILE *file)
         print_least(a, file);
     print_instead(a, file);
     print_changes(a, file);
-    if (asked->written != NULL)
-        st_print(file, "  written: %s; --config %s plans and trains it, with the same words for the machine\n", asked->written,
-                 asked->written);
-    else if (a->config != NULL)
-        st_print_text(file, "  --write FILE.json writes the configuration\n");
 }
 
 /* --- JSON --- */
@@ -366,7 +362,7 @@ static void put_config(const char *config, struct st_json_writer *w)
 
 static void put_best(const struct st_advised *asked, struct st_json_writer *w)
 {
-    const struct st_advice *a = asked->answer;
+    const struct st_advice *a = asked->advice;
     const struct st_tried *best = &a->tried[a->best];
 
     put_config(a->config, w);
@@ -384,7 +380,7 @@ static void put_best(const struct st_advised *asked, struct st_json_writer *w)
         put_settings(&a->tried[a->lowest], w);
         st_json_object_close(w);
     }
-    st_endurance_put(&asked->endurance, w);
+    st_written_put(&asked->endurance, w);
     st_json_array_open(w, "tried");
     for (uint32_t i = 0; i < a->tried_count; i++) {
         st_json_object_open(w, NULL);
@@ -417,7 +413,7 @@ static void put_instead(const struct st_advice *a, struct st_json_writer *w)
 
 void st_advice_put(const struct st_advised *asked, struct st_json_writer *w)
 {
-    const struct st_advice *a = asked->answer;
+    const struct st_advice *a = asked->advice;
 
     st_json_object_open(w, NULL);
     st_json_put_bool(w, "fits", a->config != NULL);

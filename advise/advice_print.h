@@ -2,19 +2,18 @@
 #ifndef ADVISE_ADVICE_PRINT_H
 #define ADVISE_ADVICE_PRINT_H
 
-#include "advise/endurance.h"
 #include "advise/advisor.h"
+#include "advise/endurance.h"
 #include "core/json/json.h"
 #include <stdio.h>
 
 /* What the run makes of the answer. */
 struct st_advised {
-    const struct st_advice *answer;
+    const struct st_advice *advice;
     const struct st_case *best; /* the plan of the best configuration; NULL: nothing fits */
     double tokens;              /* of the run; 0: not said */
     double steps;               /* of the run; 0: as many as its tokens take */
-    struct st_endurance endurance;
-    const char *written; /* the configuration's file; NULL: none */
+    struct st_written endurance;
 };
 
 void st_advice_print(const struct st_advised *asked, FILE *file);

@@ -403,3 +403,8 @@ void st_advice_free(struct st_advice *answer)
         free(answer->instead[m].config);
     *answer = (struct st_advice){0};
 }
+
+bool st_advice_adapters_fit(const struct st_advice *advice)
+{
+    return advice->instead[ST_METHOD_LORA].fits || advice->instead[ST_METHOD_LORA_NF4].fits;
+}

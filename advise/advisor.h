@@ -92,7 +92,9 @@ struct st_advice {
 /** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, all else is filled in.
  *  E_INVAL: the batch holds no sequence; the statuses of the source and of planning, but E_NOFIT: that is an answer. */
 strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question);
-void st_advice_free(struct st_advice *answer);
+void st_advice_free(struct st_advice *advice);
+/** Whether adapters fit where full training does not. */
+bool st_advice_adapters_fit(const struct st_advice *advice);
 
 /** Whether tiers can be used on a machine at all. */
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);

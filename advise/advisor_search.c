@@ -2,8 +2,8 @@
  *
  * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
  * alone. */
-#include "advise/predict.h"
 #include "advise/advisor_internal.h"
+#include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/print.h"
@@ -112,7 +112,7 @@ static void put_config(FILE *file, const struct st_tried *t, const struct st_adv
 strata_status st_advisor_config(char **text, const struct st_tried *t, const struct st_advisor *q, enum st_method method)
 {
     size_t bytes = 0;
-    FILE *memory = st_fault_refuses("api.advice") ? NULL : open_memstream(text, &bytes);
+    FILE *memory = st_fault_refuses("advise.config") ? NULL : open_memstream(text, &bytes);
 
     if (memory != NULL) {
         put_config(memory, t, q, method);
@@ -291,7 +291,7 @@ static strata_status choose_again(struct st_found *out, struct st_scene *s, cons
 }
 
 strata_status st_advisor_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
-                                 uint64_t chunk_elems, const struct st_tried *now)
+                                uint64_t chunk_elems, const struct st_tried *now)
 {
     double fastest = HUGE_VAL;
     strata_status st = STRATA_OK;

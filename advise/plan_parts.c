@@ -9,18 +9,18 @@
 
 static strata_status print_times(const struct st_case *of, unsigned parts, uint64_t steps, FILE *to)
 {
-    struct st_endurance endurance;
+    struct st_written endurance;
     strata_status st = STRATA_OK;
     FILE *file;
 
-    if ((parts & STRATA_PLAN_PREDICTED) != 0)
+    if ((parts & (STRATA_PLAN_PREDICTED | STRATA_PLAN_BOUNDS)) != 0)
         st_bounds_print(of, to);
     file = st_wrap_open(to);
     if ((parts & STRATA_PLAN_PREDICTED) != 0)
         st_prediction_print(of, file);
     if ((parts & STRATA_PLAN_WRITTEN) != 0) {
         st_endurance_planned(&endurance, of, steps);
-        st_endurance_print(&endurance, "nvme is written: ", file);
+        st_written_print(&endurance, "nvme is written: ", file);
     }
     if ((parts & STRATA_PLAN_SCHEDULES) != 0)
         st = st_schedules_print(of, file);
@@ -49,7 +49,7 @@ strata_status st_plan_print_parts(const struct st_case *of, unsigned parts, uint
 strata_status st_plan_put_parts(const struct st_case *of, unsigned parts, uint64_t steps, struct st_json_writer *w)
 {
     const bool fits = st_case_fits(of);
-    struct st_endurance endurance;
+    struct st_written endurance;
     strata_status st = STRATA_OK;
 
     if ((parts & (STRATA_PLAN_BRIEF | STRATA_PLAN_FULL)) != 0)
@@ -61,7 +61,7 @@ strata_status st_plan_put_parts(const struct st_case *of, unsigned parts, uint64
     }
     if (fits && (parts & STRATA_PLAN_WRITTEN) != 0) {
         st_endurance_planned(&endurance, of, steps);
-        st_endurance_put(&endurance, w);
+        st_written_put(&endurance, w);
     }
     if (fits && (parts & STRATA_PLAN_SCHEDULES) != 0)
         st = st_schedules_put(of, w);

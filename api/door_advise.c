@@ -1,19 +1,34 @@
-/* api/door_advise.c - see door_advise.h. */
-#include "api/door_advise.h"
+/* api/door_advise.c - strata/advise.h: configurations as cases, and the machine that they are compared on. */
+#include "advise/advice_print.h"
 #include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/text.h"
+#include "core/base/wrap.h"
+#include "strata/advise.h"
 #include "strata/data.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DIR_ELSEWHERE "/local_nvme"
+#define NVME          "strata.nvme="
+
+struct strata_advice {
+    struct st_advice facts; /* but for its plan, which is the handle's */
+    struct st_advised told;
+    struct strata_plan *plan; /* NULL: nothing fits */
+    char *json;               /* NULL: not asked for yet */
+};
 
 struct asked {
-    const struct strata_advice_opts *o;
+    struct strata_advice_opts o;    /* the overrides without those of strata.nvme */
     struct strata_model_opts model; /* with the preset that its name means */
     struct strata_machine *on;
-    struct st_advisor question;
+    struct st_advisor advisor;
+    char nvme[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX]; /* directories, separated by commas; "": none here */
 };
 
 /* --- configurations as cases --- */
@@ -25,9 +40,9 @@ static strata_status open_model(struct strata_model **model, const struct asked 
     strata_status st;
 
     opts.text = config_text;
-    opts.ranks = a->question.ranks;
-    opts.overrides = a->o->overrides;
-    opts.override_count = a->o->override_count;
+    opts.ranks = a->advisor.ranks;
+    opts.overrides = a->o.overrides;
+    opts.override_count = a->o.override_count;
     if ((st = strata_config_open(&config, &opts)) == STRATA_OK)
         st = strata_model_open(model, config, &a->model);
     strata_config_close(config);
@@ -55,7 +70,7 @@ static bool goes_on(void *ctx, uint64_t done)
 {
     const struct strata_model_opts *o = &((const struct asked *)ctx)->model;
 
-    return o->progress == NULL || o->progress(o->progress_ctx, ST_ADVISOR_COMPARES, done, 0);
+    return o->progress == NULL || o->progress(o->progress_ctx, STRATA_ADVICE_COMPARES, done, 0);
 }
 
 /* --- the machine --- */
@@ -63,7 +78,7 @@ static bool goes_on(void *ctx, uint64_t done)
 static strata_status open_setting(struct strata_model **model, const struct asked *a, const struct st_tried *t)
 {
     char *text = NULL;
-    strata_status st = st_advisor_config(&text, t, &a->question, ST_METHOD_FULL);
+    strata_status st = st_advisor_config(&text, t, &a->advisor, ST_METHOD_FULL);
 
     if (st == STRATA_OK)
         st = open_model(model, a, text);
@@ -74,9 +89,9 @@ static strata_status open_setting(struct strata_model **model, const struct aske
 /* Its rates are measured, with those of its drives if it has any. */
 static strata_status measure_machine(struct asked *a, struct strata_model *model)
 {
-    struct st_advisor *q = &a->question;
+    struct st_advisor *q = &a->advisor;
     struct strata_plan *plan = NULL;
-    strata_status st = strata_plan_make(&plan, model, a->on);
+    strata_status st = st_handle_plan(&plan, model, a->on);
 
     if (st == STRATA_OK)
         st = strata_plan_measure(plan);
@@ -112,9 +127,9 @@ static strata_status describe_model(struct st_advice *out, struct asked *a, stru
 
     if (st != STRATA_OK)
         return st;
-    a->question.seq = info.seq_len;
+    a->advisor.seq = info.seq_len;
     out->params = info.params;
-    out->here = a->question.ranks > 1 ? a->on->planned.local_ranks : 1;
+    out->here = a->advisor.ranks > 1 ? a->on->planned.local_ranks : 1;
     snprintf(out->model, sizeof(out->model), "%s", info.name);
     if (preset != NULL && strcmp(model->name, preset) == 0)
         a->model.model = preset; /* said once */
@@ -125,9 +140,9 @@ static strata_status describe_model(struct st_advice *out, struct asked *a, stru
 static strata_status find_machine(struct st_advice *out, struct asked *a)
 {
     const bool here = st_handle_is_here(a->on);
-    const strata_tier tier = !here ? STRATA_TIER_DEVICE : a->o->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
+    const strata_tier tier = !here ? STRATA_TIER_DEVICE : a->nvme[0] != '\0' ? STRATA_TIER_NVME : STRATA_TIER_HOST;
     struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
-    struct st_advisor *q = &a->question;
+    struct st_advisor *q = &a->advisor;
     struct strata_model *model = NULL;
     strata_status st = open_setting(&model, a, &t);
 
@@ -137,7 +152,7 @@ static strata_status find_machine(struct st_advice *out, struct asked *a)
         q->rates_evaluate = q->rates_known;
     }
     if (st == STRATA_OK)
-        st = count_data(out, model, a->o);
+        st = count_data(out, model, &a->o);
     if (st == STRATA_OK && here) {
         strata_model_close(model); /* again in the precision, and with the tiers, that its GPU has */
         model = NULL;
@@ -150,38 +165,202 @@ static strata_status find_machine(struct st_advice *out, struct asked *a)
     return st;
 }
 
-/* --- the answer --- */
+/* --- what is asked --- */
 
-/* As strata plan has it with the file of the best one. */
-static strata_status take_plan(struct strata_plan **plan, struct st_advice *out, const struct asked *a)
+/* Directories as a configuration reads them, which names them in one text. */
+static strata_status take_dirs(struct asked *a, const char *override)
 {
-    const struct st_advisor *q = &a->question;
-    struct strata_model *model = NULL;
-    strata_status st = open_model(&model, a, out->config);
+    const struct strata_config_opts opts = {.opts_size = sizeof(opts), .overrides = &override, .override_count = 1};
+    struct strata_config *config = NULL;
+    const strata_status st = strata_config_open(&config, &opts);
+    size_t length = 0;
 
-    if (st == STRATA_OK)
-        st = st_handle_adopt(plan, model, a->on, &out->plan, &q->machine, q->rates_known, q->rates_evaluate);
-    strata_model_close(model);
+    a->nvme[0] = '\0';
+    for (uint32_t i = 0; st == STRATA_OK && i < config->values.nvme_dir_count; i++)
+        length +=
+            (size_t)snprintf(a->nvme + length, sizeof(a->nvme) - length, "%s%s", i > 0 ? "," : "", config->values.nvme_dirs[i]);
+    for (uint32_t i = 0; st == STRATA_OK && i < config->values.nvme_dir_count; i++)
+        if (strchr(config->values.nvme_dirs[i], ',') != NULL || !st_text_is_utf8(config->values.nvme_dirs[i])) {
+            strata_config_close(config);
+            return st_error_remedy(
+                st_error(STRATA_E_INVAL, "%s: a configuration names directories in UTF-8, and a comma ends one", override),
+                "strata.nvme", "give a link to it");
+        }
+    strata_config_close(config);
     return st;
 }
 
-strata_status strata_advice_make(struct st_advice *out, struct strata_plan **plan, const struct strata_advice_opts *opts)
+/* The directories go to the configurations, so that these say where they are.  Free a->o.overrides. */
+static strata_status take_opts(struct asked *a, const struct strata_advice_opts *opts)
 {
-    struct asked a = {.o = opts, .model = *opts->model};
+    const char **overrides;
+    strata_status st = st_handle_opts(&a->o, sizeof(a->o), opts, "strata_advice_opts");
+
+    a->o.overrides = NULL;
+    if (st != STRATA_OK)
+        return st;
+    if (a->o.model == NULL)
+        return st_error_missing("strata_advice_make", "opts.model");
+    a->model = *a->o.model;
+    overrides = st_fault_refuses("api.advice") ? NULL : calloc(a->o.override_count + 1u, sizeof(*overrides));
+    if (overrides == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the overrides of a configuration");
+    a->o.overrides = overrides;
+    a->o.override_count = 0;
+    for (uint32_t i = 0; st == STRATA_OK && i < opts->override_count; i++)
+        if (strncmp(opts->overrides[i], NVME, strlen(NVME)) == 0)
+            st = take_dirs(a, opts->overrides[i]);
+        else
+            overrides[a->o.override_count++] = opts->overrides[i];
+    return st;
+}
+
+/* --- the answer --- */
+
+/* As strata plan has it with the file of the best one. */
+static strata_status take_plan(struct strata_advice *out, const struct asked *a)
+{
+    const struct st_advisor *q = &a->advisor;
+    struct strata_model *model = NULL;
+    strata_status st = open_model(&model, a, out->facts.config);
+
+    if (st == STRATA_OK)
+        st = st_handle_adopt(&out->plan, model, a->on, &out->facts.plan, &q->machine, q->rates_known, q->rates_evaluate);
+    strata_model_close(model);
+    if (st == STRATA_OK)
+        st_handle_note_memory(out->plan);
+    return st;
+}
+
+/* How long the run is, as a run counts it: an epoch ends with a smaller step. */
+static void take_length(struct strata_advice *out, const struct strata_advice_opts *o)
+{
+    const struct st_advice *facts = &out->facts;
+    const double step = (double)facts->sequences * facts->seq, epochs = o->epochs > 0 ? o->epochs : 1,
+                 of_data = (double)facts->data_sequences;
+    struct st_advised *told = &out->told;
+
+    told->advice = facts;
+    told->steps = o->tokens > 0 ? ceil(o->tokens / step) : (double)o->steps;
+    told->tokens = o->tokens > 0 ? o->tokens : told->steps * step;
+    if (!(told->steps > 0) && facts->data_sequences > 0) {
+        told->steps = ceil(epochs * ceil(of_data / facts->sequences));
+        told->tokens = epochs * of_data * facts->seq;
+    }
+    if (out->plan == NULL)
+        return;
+    told->best = &out->plan->facts;
+    st_endurance_planned(&told->endurance, told->best, (uint64_t)told->steps);
+}
+
+static strata_status ask(struct strata_advice *out, struct asked *a)
+{
+    strata_status st = find_machine(&out->facts, a);
+
+    if (st == STRATA_OK)
+        st = st_advisor_ask(&out->facts, &a->advisor);
+    if (st == STRATA_OK && out->facts.config != NULL)
+        st = take_plan(out, a);
+    if (st != STRATA_OK)
+        return st;
+    take_length(out, &a->o);
+    return out->facts.config != NULL
+               ? STRATA_OK
+               : st_error(STRATA_E_NOFIT, "%s: the answer says what would",
+                          st_advice_adapters_fit(&out->facts) ? "full training does not fit" : "nothing fits");
+}
+
+static strata_status make_advice(struct strata_advice *out, struct asked *a)
+{
+    const struct strata_machine_opts here = {.opts_size = sizeof(here)};
+    struct strata_machine *own = NULL;
+    fenv_t floats;
+    strata_status st = STRATA_OK;
+
+    a->on = a->o.machine;
+    if (a->on == NULL && (st = strata_machine_open(&own, &here)) == STRATA_OK)
+        a->on = own;
+    if (st != STRATA_OK)
+        return st;
+    a->advisor = (struct st_advisor){.source = {a, open_case, close_case, goes_on},
+                                     .nvme = a->nvme[0] != '\0' ? a->nvme : DIR_ELSEWHERE,
+                                     .ranks = st_handle_world(a->on).ranks,
+                                     .batch_tokens = a->o.batch_tokens};
+    st_floats_plain(&floats);
+    st = ask(out, a);
+    st_floats_restore(&floats);
+    strata_machine_close(own);
+    return st;
+}
+
+strata_status strata_advice_make(struct strata_advice **advice, const struct strata_advice_opts *opts)
+{
+    struct strata_advice *out;
+    struct asked a = {0};
     strata_status st;
 
-    a.question = (struct st_advisor){.source = {&a, open_case, close_case, goes_on},
-                                      .nvme = opts->nvme != NULL ? opts->nvme : DIR_ELSEWHERE,
-                                      .ranks = opts->machine->ranks > 1 ? opts->machine->ranks : 1,
-                                      .batch_tokens = opts->batch_tokens};
-    *out = (struct st_advice){0};
-    *plan = NULL;
-    if ((st = strata_machine_open(&a.on, opts->machine)) == STRATA_OK && (st = find_machine(out, &a)) == STRATA_OK)
-        st = st_advisor_ask(out, &a.question);
-    if (st == STRATA_OK && out->config != NULL)
-        st = take_plan(plan, out, &a);
-    strata_machine_close(a.on);
-    if (st != STRATA_OK)
-        st_advice_free(out);
+    if (advice == NULL || opts == NULL)
+        return st_error_missing(__func__, advice == NULL ? "advice" : "opts");
+    out = st_fault_refuses("api.advice") ? NULL : calloc(1, sizeof(*out));
+    if (out == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for advice");
+    if ((st = take_opts(&a, opts)) == STRATA_OK)
+        st = make_advice(out, &a);
+    free((void *)a.o.overrides);
+    if (st == STRATA_OK || st == STRATA_E_NOFIT)
+        *advice = out;
+    else
+        strata_advice_destroy(out);
     return st;
+}
+
+const char *strata_advice_config(const struct strata_advice *advice)
+{
+    return advice->facts.config;
+}
+
+struct strata_plan *strata_advice_plan(const struct strata_advice *advice)
+{
+    return advice->plan;
+}
+
+strata_status strata_advice_print(const struct strata_advice *advice, FILE *file)
+{
+    FILE *wrapped;
+
+    if (advice == NULL || file == NULL)
+        return st_error_missing(__func__, advice == NULL ? "advice" : "file");
+    wrapped = st_wrap_open(file);
+    st_advice_print(&advice->told, wrapped);
+    st_wrap_close(wrapped, file);
+    return STRATA_OK;
+}
+
+strata_status strata_advice_json(struct strata_advice *advice, const char **json)
+{
+    struct st_json_writer w;
+    struct st_kept_text t;
+    strata_status st;
+
+    if (advice == NULL || json == NULL)
+        return st_error_missing(__func__, advice == NULL ? "advice" : "json");
+    st_handle_text_begin(&t, &advice->json, "api.text");
+    if (t.file != NULL) {
+        st_json_begin(&w, t.file);
+        st_advice_put(&advice->told, &w);
+        st_json_end_line(&w);
+    }
+    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of advice")) == STRATA_OK)
+        *json = advice->json;
+    return st;
+}
+
+void strata_advice_destroy(struct strata_advice *advice)
+{
+    if (advice == NULL)
+        return;
+    strata_plan_destroy(advice->plan);
+    st_advice_free(&advice->facts);
+    free(advice->json);
+    free(advice);
 }

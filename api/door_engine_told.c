@@ -46,7 +46,7 @@ static strata_status put_run(struct st_json_writer *w, const struct strata_engin
 {
     const struct strata_model *m = engine->plan->model;
     const struct st_case *facts = &engine->plan->facts;
-    struct st_endurance endurance;
+    struct st_written endurance;
     strata_status st;
 
     st_json_object_open(w, "run");
@@ -60,7 +60,7 @@ static strata_status put_run(struct st_json_writer *w, const struct strata_engin
     st_json_object_open(w, "plan");
     st_plan_put(facts, w);
     st_endurance_planned(&endurance, facts, steps);
-    st_endurance_put(&endurance, w);
+    st_written_put(&endurance, w);
     st_json_object_close(w);
     st_json_object_open(w, "machine");
     st_machine_put_fields(&facts->machine, w);

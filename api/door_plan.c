@@ -78,7 +78,7 @@ static strata_status check_memory(const struct strata_plan *p)
     return STRATA_OK;
 }
 
-void st_plan_note_memory(const struct strata_plan *p)
+void st_handle_note_memory(const struct strata_plan *p)
 {
     const uint64_t ranks = p->on->planned.ranks > 1 ? p->on->planned.local_ranks : 1,
                    limit = st_topology_memory_limit(p->on->topology);
@@ -195,7 +195,7 @@ static strata_status make_plan(struct strata_plan *p)
     return st;
 }
 
-static strata_status make_on(struct strata_plan **plan, struct strata_model *model, struct strata_machine *on)
+strata_status st_handle_plan(struct strata_plan **plan, struct strata_model *model, struct strata_machine *on)
 {
     struct strata_plan *p = NULL;
     fenv_t floats;
@@ -222,8 +222,10 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
         return st_error_missing(__func__, plan == NULL ? "plan" : "model");
     if (machine == NULL && (st = strata_machine_open(&own, &here)) != STRATA_OK)
         return st;
-    st = make_on(plan, model, machine != NULL ? machine : own);
+    st = st_handle_plan(plan, model, machine != NULL ? machine : own);
     strata_machine_close(own);
+    if (st == STRATA_OK && st_handle_only_plans(model))
+        st_handle_note_memory(*plan);
     return st;
 }
 

@@ -36,7 +36,7 @@ static strata_status take_opts(struct strata_plan_report_opts *o, const struct s
 
     if (st != STRATA_OK)
         return st;
-    if (o->parts > STRATA_PLAN_ALL + STRATA_PLAN_BRIEF + STRATA_PLAN_RANKS)
+    if (o->parts > STRATA_PLAN_ALL + STRATA_PLAN_BRIEF + STRATA_PLAN_RANKS + STRATA_PLAN_BOUNDS)
         return st_error(STRATA_E_INVAL, "strata_plan_report_opts: parts %u has an unknown bit", o->parts);
     if (o->parts == 0)
         o->parts = STRATA_PLAN_ALL;
@@ -109,4 +109,16 @@ strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, F
     else if (p->fits)
         st_program_print(&p->program, file);
     return STRATA_OK;
+}
+
+strata_status strata_plan_draw(const struct strata_plan *plan, FILE *file)
+{
+    if (plan == NULL || file == NULL)
+        return st_error_missing(__func__, plan == NULL ? "plan" : "file");
+    return st_plan_draw(&plan->facts, file);
+}
+
+const char *strata_tier_name(strata_tier tier)
+{
+    return st_tier_name(tier);
 }

@@ -289,6 +289,10 @@ static inline struct st_world st_handle_world(const struct strata_machine *on)
 void st_handle_case(struct st_case *c, const struct strata_model *m, const struct strata_machine *on);
 /** What a plan of this model takes of the machine, for one rank, without measuring.  E_INVAL, E_CONFIG, E_INPUT: it cannot be. */
 strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model, struct strata_machine *on);
+/** strata_plan_make() without a warning. */
+strata_status st_handle_plan(struct strata_plan **plan, struct strata_model *model, struct strata_machine *on);
+/** Warn where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
+void st_handle_note_memory(const struct strata_plan *of);
 /** Make a plan of one that is made already, of this model for this machine.  `evaluated`: by its rates.  *plan is taken.  E_NOMEM,
  *  E_INTERNAL: it is unsound. */
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,

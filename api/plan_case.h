@@ -7,7 +7,5 @@
 struct strata_plan;
 
 const struct st_case *st_plan_case(const struct strata_plan *plan);
-/** Warns where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
-void st_plan_note_memory(const struct strata_plan *of);
 
 #endif

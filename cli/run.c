@@ -341,6 +341,15 @@ strata_status cli_run_model(struct cli_run *r)
     return st;
 }
 
+void cli_run_print_plan(const struct cli_run *r, unsigned parts, FILE *file)
+{
+    struct strata_plan_report_opts opts = STRATA_PLAN_REPORT_OPTS_INIT;
+
+    opts.parts = parts;
+    if (strata_plan_print(r->plan, &opts, file) != STRATA_OK)
+        st_log(ST_LOG_WARN, "%s", strata_last_error());
+}
+
 strata_status cli_run_create(struct cli_run *r)
 {
     struct strata_engine_opts opts = STRATA_ENGINE_OPTS_INIT;

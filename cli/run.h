@@ -40,6 +40,8 @@ strata_status cli_run_model(struct cli_run *r);
 /** The options that it opens them with; some are borrowed from the run. */
 void cli_run_machine_opts(struct cli_run *r, struct strata_machine_opts *opts);
 void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts);
+/** Print of its plan these parts (enum strata_plan_part). */
+void cli_run_print_plan(const struct cli_run *r, unsigned parts, FILE *file);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);
 /** The same, and load its weights; closes the progress line. */

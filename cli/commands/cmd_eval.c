@@ -1,6 +1,4 @@
 /* cli/commands/cmd_eval.c - computes a model's loss on token files with the planner and engine of training, forward only. */
-#include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/run.h"
@@ -73,7 +71,7 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct ev
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model, r->machine);
     if (r->plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(st_plan_case(r->plan), false, stderr);
+        cli_run_print_plan(r, STRATA_PLAN_BRIEF, stderr);
     if (st == STRATA_OK)
         st = cli_run_start(r);
     r->progress->patient = false;

@@ -1,6 +1,4 @@
 /* cli/commands/cmd_generate.c - continues a prompt, or a conversation message by message, with the engine of training. */
-#include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/chat.h"
 #include "cli/commands/commands.h"
@@ -157,7 +155,7 @@ static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt
     take_ends(g, *chat);
     st = strata_plan_make(&g->run.plan, g->run.model, g->run.machine);
     if (g->run.plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(st_plan_case(g->run.plan), false, stderr);
+        cli_run_print_plan(&g->run, STRATA_PLAN_BRIEF, stderr);
     if (st == STRATA_OK && !args->json && !args->quiet && g->prints == CLI_PRINTS_IDS)
         st_log(ST_LOG_NOTICE, "token ids on standard output, as in --prompt-tokens");
     return st;

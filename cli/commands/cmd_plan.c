@@ -1,9 +1,8 @@
 /* cli/commands/cmd_plan.c - prints the plan of a run without running it. */
-#include "api/plan_case.h"
 #include "cli/commands/checkpoints.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/plan_picture.h"
 #include "cli/commands/plan_advice.h"
+#include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/print.h"
@@ -61,8 +60,6 @@ int cmd_plan(const struct cli_args *args)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
         st = strata_plan_make(&run.plan, run.model, run.machine);
-    if (st == STRATA_OK)
-        st_plan_note_memory(run.plan);
     if (st == STRATA_OK && (args->measure || args->machine != NULL || args->gpu != NULL))
         st = strata_plan_measure(run.plan);
     if (st != STRATA_OK)

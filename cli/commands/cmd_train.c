@@ -3,8 +3,6 @@
  * Nothing is created on disk, tokens and metrics included, before the plan is known to fit.  The first signal ends the run after
  * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once.  Memory that
  * runs out (core/system/watchdog.h) ends it as a first signal does. */
-#include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_internal.h"
@@ -110,7 +108,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_resubmitted_compare(&t->resubmitted, &t->checkpoints, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(st_plan_case(t->run.plan), false, people(args));
+        cli_run_print_plan(&t->run, STRATA_PLAN_BRIEF, people(args));
     return st;
 }
 
@@ -194,10 +192,8 @@ static strata_status take(struct train *t)
     cli_progress_work_end(&t->progress);
     if (st != STRATA_OK)
         return st;
-    if (!args->quiet) { /* not before: with rates, or other ranks' rates, another plan may be the better one */
-        st_plan_print(st_plan_case(t->run.plan), false, people(args));
-        st_bounds_print(st_plan_case(t->run.plan), people(args));
-    }
+    if (!args->quiet) /* not before: with rates, or other ranks' rates, another plan may be the better one */
+        cli_run_print_plan(&t->run, STRATA_PLAN_BRIEF | STRATA_PLAN_BOUNDS, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);

@@ -1,30 +1,23 @@
 /* cli/commands/plan_advice.c - see plan_advice.h. */
 #include "cli/commands/plan_advice.h"
-#include "advise/plan_report.h"
-#include "advise/predict.h"
-#include "api/door_advise.h"
-#include "api/plan_case.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
 #include "cli/options/told.h"
-#include "advise/advice_print.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/base/text.h"
 #include "core/base/wrap.h"
-#include "core/json/json.h"
+#include "strata/advise.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DIRS_BYTES  4096
 #define TOKENS_MOST 1e18
-#define NVME        "strata.nvme="
 
 /* 1B, 2.5M, 4e8. */
 static strata_status parse_tokens(double *tokens, const char *text)
@@ -49,7 +42,7 @@ static strata_status parse_tokens(double *tokens, const char *text)
 /* What is said of the machine, whatever the run. */
 static bool is_of_machine(const char *override)
 {
-    static const char *const paths[] = {NVME, "strata.device_memory=", "strata.host_memory=", "strata.threads="};
+    static const char *const paths[] = {"strata.nvme=", "strata.device_memory=", "strata.host_memory=", "strata.threads="};
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         if (strncmp(override, paths[i], strlen(paths[i])) == 0)
@@ -159,188 +152,119 @@ static strata_status check_outputs(const struct cli_args *args)
     return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
 }
 
-static strata_status write_config(const struct cli_args *args, const struct st_advice *answer)
+static strata_status write_config(const struct cli_args *args, const struct strata_advice *advice)
 {
+    const char *config = strata_advice_config(advice);
     struct st_new_file file;
     strata_status st;
 
-    if (args->write_config == NULL || answer->config == NULL)
+    if (args->write_config == NULL || config == NULL)
         return STRATA_OK;
     if ((st = cli_output_create(&file, "--write", args->write_config, args)) != STRATA_OK)
         return st;
-    if ((st = st_new_file_write_at(&file, answer->config, strlen(answer->config), 0)) == STRATA_OK)
+    if ((st = st_new_file_write_at(&file, config, strlen(config), 0)) == STRATA_OK)
         return st_new_file_commit(&file);
     st_new_file_abort(&file);
     return st;
 }
 
-/* A list of directories as one text. */
-static strata_status join_names(char nvme[DIRS_BYTES], const st_json *list, const char *value)
+static strata_status show_json(struct strata_advice *advice)
 {
-    bool good = st_json_type(list) == ST_JSON_ARRAY;
-    size_t length = 0;
+    const char *json;
+    const strata_status st = strata_advice_json(advice, &json);
 
-    nvme[0] = '\0';
-    for (const st_json *n = st_json_first(list); n != NULL && good && length < DIRS_BYTES; n = st_json_next(n)) {
-        good = st_json_type(n) == ST_JSON_STRING;
-        if (good && strchr(st_json_string(n), ',') != NULL)
-            return st_error(STRATA_E_INVAL,
-                            "strata.nvme=%s: a comma ends a directory's name in a configuration: give a link without one", value);
-        if (good)
-            length += (size_t)snprintf(nvme + length, DIRS_BYTES - length, "%s%s", length > 0 ? "," : "", st_json_string(n));
-    }
-    return good ? STRATA_OK : st_error(STRATA_E_INVAL, "strata.nvme=%s: must be a directory, or a list of them", value);
-}
-
-/* The value of strata.nvme as one text: directories separated by commas, or a list of them; null, "auto": none. */
-static strata_status take_dirs(struct strata_advice_opts *out, char nvme[DIRS_BYTES], const char *value)
-{
-    st_json *list = NULL;
-    strata_status st = STRATA_OK;
-
-    if (!st_text_is_utf8(value))
-        return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it", value);
-    if (st_json_parse(&list, value, strlen(value), "strata.nvme") != STRATA_OK || st_json_type(list) < ST_JSON_STRING) {
-        const bool none = strcmp(value, "auto") == 0 || (list != NULL && st_json_type(list) == ST_JSON_NULL);
-
-        snprintf(nvme, DIRS_BYTES, "%s", none ? "" : value);
-    } else if (st_json_type(list) == ST_JSON_STRING) {
-        snprintf(nvme, DIRS_BYTES, "%s", st_json_string(list));
-    } else {
-        st = join_names(nvme, list, value);
-    }
-    st_json_free(list);
-    out->nvme = nvme[0] != '\0' ? nvme : NULL;
+    if (st == STRATA_OK)
+        st_print_text(stdout, json);
     return st;
 }
 
-/* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
-static strata_status make_question(struct strata_advice_opts *out, char nvme[DIRS_BYTES], const struct cli_args *args)
+static strata_status show(const struct cli_run *run, struct strata_advice *advice)
 {
-    const char **overrides = calloc(args->overrides.count + 1u, sizeof(*overrides));
+    const char *written = run->args->write_config;
     strata_status st;
 
-    if (overrides == NULL)
-        return st_nomem((args->overrides.count + 1u) * sizeof(*overrides));
-    out->batch_tokens = args->batch_tokens;
-    out->data = args->data.items;
-    out->data_count = args->data.count;
-    out->overrides = overrides;
-    for (uint32_t i = 0; i < args->overrides.count; i++) {
-        const char *item = args->overrides.items[i];
-
-        if (strncmp(item, NVME, strlen(NVME)) != 0) {
-            overrides[out->override_count++] = item;
-            continue;
-        }
-        if ((st = take_dirs(out, nvme, item + strlen(NVME))) != STRATA_OK)
-            return st;
-    }
-    return STRATA_OK;
-}
-
-/* How long the run is, as a run counts it: an epoch ends with a smaller step.  One epoch, where data alone is named. */
-static void take_length(struct st_advised *asked, const struct cli_args *args, double tokens)
-{
-    const struct st_advice *a = asked->answer;
-    const double step = (double)a->sequences * a->seq, epochs = args->epochs > 0 ? args->epochs : 1,
-                 of_data = (double)a->data_sequences;
-
-    asked->steps = tokens > 0 ? ceil(tokens / step) : (double)args->max_steps;
-    asked->tokens = tokens > 0 ? tokens : asked->steps * step;
-    if (asked->steps > 0 || a->data_sequences == 0)
-        return;
-    asked->steps = ceil(epochs * ceil(of_data / a->sequences));
-    asked->tokens = epochs * of_data * a->seq;
-}
-
-static strata_status show(const struct cli_args *args, const struct st_advice *answer, struct strata_plan *plan, double tokens)
-{
-    struct st_advised asked = {.answer = answer, .written = answer->config != NULL ? args->write_config : NULL};
-    struct st_json_writer w;
-    FILE *file;
-
-    take_length(&asked, args, tokens);
-    asked.best = plan != NULL ? st_plan_case(plan) : NULL;
-    if (plan != NULL)
-        st_endurance_planned(&asked.endurance, asked.best, (uint64_t)asked.steps);
-    if (args->json) {
-        st_json_begin(&w, stdout);
-        st_advice_put(&asked, &w);
-        st_json_end_line(&w);
-        return STRATA_OK;
-    }
-    file = st_wrap_open(stdout);
-    st_advice_print(&asked, file);
-    if (answer->named) {
-        st_print_text(file, "\n");
-        st_hardware_print(&answer->hardware, file);
-    }
-    st_wrap_close(file, stdout);
-    if (plan != NULL) {
+    if (run->args->json)
+        return show_json(advice);
+    if ((st = strata_advice_print(advice, stdout)) != STRATA_OK)
+        return st;
+    if (run->plan != NULL && written != NULL)
+        st_wrap_print(stdout, "  written: %s; --config %s plans and trains it, with the same words for the machine\n", written,
+                      written);
+    else if (run->plan != NULL)
+        st_wrap_print(stdout, "  --write FILE.json writes the configuration\n");
+    if (run->args->gpu != NULL) {
         st_print_text(stdout, "\n");
-        st_plan_print(asked.best, true, stdout);
+        st = strata_machine_print(run->machine, NULL, stdout);
     }
-    return STRATA_OK;
-}
-
-static bool adapters_fit(const struct st_advice *answer)
-{
-    bool fit = false;
-
-    for (int m = 0; m < ST_METHOD_COUNT; m++)
-        fit = fit || answer->instead[m].fits;
-    return fit;
+    if (st == STRATA_OK && run->plan != NULL) {
+        st_print_text(stdout, "\n");
+        cli_run_print_plan(run, STRATA_PLAN_FULL, stdout);
+    }
+    return st;
 }
 
 /* Notices of the model and the machine have come when candidates are compared; each of these would repeat them. */
 static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
 {
-    if (strcmp(what, ST_ADVISOR_COMPARES) == 0 && done == 0)
+    if (strcmp(what, STRATA_ADVICE_COMPARES) == 0 && done == 0)
         st_log_configure(cli_told_log, NULL, ST_LOG_WARN);
     return cli_progress_watch(ctx, what, done, total);
 }
 
-int cli_plan_advice(const struct cli_args *args)
+/* One epoch, where data alone is named. */
+static strata_status ask(struct strata_advice **advice, struct cli_run *run, double tokens)
 {
-    struct cli_run run = {.args = args};
-    struct cli_progress progress = {0};
+    const struct cli_args *args = run->args;
     struct strata_machine_opts machine;
     struct strata_model_opts model;
-    struct strata_advice_opts question = {.model = &model, .machine = &machine};
-    struct st_advice answer = {0};
-    struct strata_plan *plan = NULL;
-    char nvme[DIRS_BYTES];
+    struct strata_advice_opts opts = STRATA_ADVICE_OPTS_INIT;
+    strata_status st;
+
+    cli_run_machine_opts(run, &machine);
+    cli_run_model_opts(run, &model);
+    model.progress = watch;
+    opts.model = &model;
+    opts.overrides = args->overrides.items;
+    opts.override_count = args->overrides.count;
+    opts.batch_tokens = args->batch_tokens;
+    opts.data = args->data.items;
+    opts.data_count = args->data.count;
+    opts.tokens = tokens;
+    opts.steps = args->max_steps;
+    opts.epochs = args->epochs;
+    if (args->data.count > 0 && (st = strata_data_documents(args->data.items, args->data.count, &model.documents)) != STRATA_OK)
+        return st;
+    if ((st = strata_machine_open(&run->machine, &machine)) != STRATA_OK)
+        return st;
+    opts.machine = run->machine;
+    return strata_advice_make(advice, &opts);
+}
+
+int cli_plan_advice(const struct cli_args *args)
+{
+    struct cli_progress progress = {0};
+    struct cli_run run = {.args = args, .progress = &progress};
+    struct strata_advice *advice = NULL;
     double tokens = 0;
-    strata_status st = check(args);
+    strata_status st = check(args), shown = STRATA_OK;
     int code;
 
-    if (st == STRATA_OK && (st = check_outputs(args)) == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK &&
-        (st = make_question(&question, nvme, args)) == STRATA_OK) {
+    if (st == STRATA_OK && (st = check_outputs(args)) == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK) {
         cli_progress_init(&progress, stderr, args->quiet, 0, 0);
-        run.progress = &progress;
-        cli_run_machine_opts(&run, &machine);
-        cli_run_model_opts(&run, &model);
-        model.progress = watch;
-        if (args->data.count > 0)
-            st = strata_data_documents(args->data.items, args->data.count, &model.documents);
-        if (st == STRATA_OK)
-            st = strata_advice_make(&answer, &plan, &question);
+        st = ask(&advice, &run, tokens);
         cli_progress_work_end(&progress);
-        if (st == STRATA_OK && plan != NULL)
-            st_plan_note_memory(plan);
     }
-    if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
-        st = show(args, &answer, plan, tokens);
-    if (st == STRATA_OK && plan != NULL)
-        st = cli_plan_picture(plan, args);
-    code = st != STRATA_OK         ? cli_fail(st)
-           : answer.config != NULL ? 0
-                                   : cli_fail(st_error(STRATA_E_NOFIT, "%s: the answer says what would",
-                                                       adapters_fit(&answer) ? "full training does not fit" : "nothing fits"));
-    strata_plan_destroy(plan);
-    st_advice_free(&answer);
-    free((void *)question.overrides);
+    if (advice != NULL) {
+        run.plan = strata_advice_plan(advice);
+        if ((shown = write_config(args, advice)) == STRATA_OK)
+            shown = show(&run, advice);
+        if (shown == STRATA_OK && run.plan != NULL)
+            shown = cli_plan_picture(run.plan, args);
+    }
+    st = shown != STRATA_OK ? shown : st;
+    code = st == STRATA_OK ? 0 : cli_fail(st);
+    strata_advice_destroy(advice);
+    strata_machine_close(run.machine);
     cli_progress_fini(&progress);
     return code;
 }

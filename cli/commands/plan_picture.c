@@ -1,8 +1,7 @@
 /* cli/commands/plan_picture.c - see plan_picture.h. */
 #include "cli/commands/plan_picture.h"
-#include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "cli/options/output.h"
+#include "strata/plan.h"
 
 strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_args *args)
 {
@@ -14,7 +13,7 @@ strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_
     if ((st = cli_output_create(&file, "--svg", args->svg, args)) != STRATA_OK)
         return st;
     if ((st = st_new_file_stream(&file)) == STRATA_OK)
-        st = st_plan_draw(st_plan_case(plan), file.stream);
+        st = strata_plan_draw(plan, file.stream);
     if (st == STRATA_OK)
         return st_new_file_commit(&file);
     st_new_file_abort(&file);

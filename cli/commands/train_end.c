@@ -1,6 +1,4 @@
 /* cli/commands/train_end.c - the end of `strata train`, however it came: digests and model, summary, trace, the exit code. */
-#include "advise/plan_report.h"
-#include "api/plan_case.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_internal.h"
@@ -63,7 +61,7 @@ static void print_memory(struct train *t)
     FILE *file = people(t->args);
 
     cli_progress_work_end(&t->progress);
-    st_plan_print(st_plan_case(t->run.plan), true, file);
+    cli_run_print_plan(&t->run, STRATA_PLAN_FULL, file);
     st_wrap_print(file,
                   "this process held at most %s, of %s planned: give it more memory, or lower --host-memory (%s at least) and, "
                   "on cpu, --device-memory (%s); strata.watchdog false leaves the end to the kernel\n",

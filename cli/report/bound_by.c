@@ -62,8 +62,8 @@ static size_t put_lanes(char *text, size_t bytes, const struct fractions *s, int
 
     for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
         if ((int)resource_of[lane] == resource && s->lane[lane] >= LANE_NAMED)
-            length += (size_t)snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "",
-                                       st_lane_name((enum strata_lane)lane));
+            length +=
+                (size_t)snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", strata_lane_name((uint32_t)lane));
     return length;
 }
 

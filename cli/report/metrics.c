@@ -1,10 +1,9 @@
 /* cli/report/metrics.c - the column table and the loops over it. */
 #include "cli/report/metrics.h"
-#include "advise/endurance.h"
-#include "advise/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "core/base/error.h"
 #include "core/trace/stats.h"
+#include "core/trace/written.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -213,7 +212,7 @@ static const char *column_key(const struct column *column, uint32_t i)
 {
     if (column->key != NULL)
         return column->key;
-    return column->count == STRATA_LANE_COUNT ? st_lane_name((enum strata_lane)i) : st_tier_name((strata_tier)i);
+    return column->count == STRATA_LANE_COUNT ? strata_lane_name(i) : strata_tier_name((strata_tier)i);
 }
 
 static void put_value(struct st_json_writer *w, const char *key, enum column_type type, double value)
@@ -336,7 +335,7 @@ static void put_bound_holds(struct st_json_writer *w, struct cli_medians *median
 
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
-    struct st_endurance endurance;
+    struct st_written written;
 
     st_json_object_open(w, NULL);
     st_json_object_open(w, "summary");
@@ -344,8 +343,8 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     put_pressure(w, medians, &summary->pressure);
     put_bound_holds(w, medians);
     put_bound_by(w, medians, &summary->pressure);
-    st_endurance_counted(&endurance, cli_medians_get(medians, CLI_WRITE), summary->write_bytes, summary->seconds);
-    st_endurance_put(&endurance, w);
+    st_written_counted(&written, cli_medians_get(medians, CLI_WRITE), summary->write_bytes, summary->seconds);
+    st_written_put(&written, w);
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);
     st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);

@@ -4,7 +4,6 @@
 #ifndef CLI_REPORT_METRICS_H
 #define CLI_REPORT_METRICS_H
 
-#include "advise/plan_report.h"
 #include "cli/report/losses.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"

@@ -3,7 +3,6 @@
  * Every few steps a line stays, on a terminal and elsewhere; lines about work do not stay on a terminal.  A line holds as much as
  * fits into the terminal's width, the most important first.  The training thread prints steps; any thread may report work. */
 #include "cli/report/progress.h"
-#include "advise/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/options/told.h"
 #include "cli/report/bound_by.h"
@@ -123,7 +122,7 @@ static void put_times(struct line *l, const struct cli_step *step)
         put(l, "%.2f x bound", v[CLI_STEP_SECONDS] / bound);
     put(l, "fwd %s bwd %s stall %s%s%s%s other %s ms", cli_ms_text(forward, v[CLI_MS_FORWARD]),
         cli_ms_text(backward, v[CLI_MS_BACKWARD]), cli_ms_text(stall, v[CLI_MS_STALL]), stalled ? " (" : "",
-        stalled ? st_lane_name(step->stalled_by) : "", stalled ? ")" : "", cli_ms_text(other, v[CLI_MS_OTHER]));
+        stalled ? strata_lane_name(step->stalled_by) : "", stalled ? ")" : "", cli_ms_text(other, v[CLI_MS_OTHER]));
 }
 
 static void put_pressure(struct line *l, const struct cli_step *step)
@@ -147,7 +146,7 @@ static void put_tiers(struct line *l, const double *value)
 
     for (int i = 0; i < STRATA_TIER_COUNT; i++)
         if (value[CLI_RESIDENT + i] > 0)
-            put(l, "%s %s", st_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[CLI_RESIDENT + i]));
+            put(l, "%s %s", strata_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[CLI_RESIDENT + i]));
 }
 
 /* Averages over the step. */

@@ -1,11 +1,10 @@
 /* cli/report/summary.c - the block at the end of a run: medians, bounds, traffic, stalls, memory. */
-#include "advise/endurance.h"
-#include "advise/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
+#include "core/trace/written.h"
 
 #include <math.h>
 
@@ -95,7 +94,7 @@ static void print_stalls(FILE *file, struct cli_medians *m)
 
         if (!(ms > 0.005))
             continue;
-        st_print(file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum strata_lane)i), cli_ms_text(text, ms));
+        st_print(file, "%s%s %s ms a step", any ? ", " : "", strata_lane_name((uint32_t)i), cli_ms_text(text, ms));
         any = true;
     }
     st_print_text(file, any ? "\n" : "none\n");
@@ -162,7 +161,7 @@ static void print_length(FILE *file, const struct cli_medians *m, double seconds
 void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info *plan, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
-    struct st_endurance endurance;
+    struct st_written written;
     FILE *file;
     char peak[24], planned[24];
 
@@ -178,8 +177,8 @@ void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info 
     print_medians(file, m);
     print_bounds(file, plan, m);
     print_traffic(file, plan, m);
-    st_endurance_counted(&endurance, cli_medians_get(m, CLI_WRITE), summary->write_bytes, summary->seconds);
-    st_endurance_print(&endurance, "nvme writes   ", file);
+    st_written_counted(&written, cli_medians_get(m, CLI_WRITE), summary->write_bytes, summary->seconds);
+    st_written_print(&written, "nvme writes   ", file);
     print_stalls(file, m);
     print_bound_by(file, m, &summary->pressure);
     st_print(file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),

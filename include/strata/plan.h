@@ -33,7 +33,8 @@ struct strata_plan; /**< lives as long as its engines do, even if it is destroye
  *         STRATA_E_CONFIG budgets are larger than the named machine; ranks differ in what they plan
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
- * Cost    milliseconds for small models, seconds for huge ones.  Nothing is written or reserved.
+ * Cost    milliseconds for small models, seconds for huge ones.  Nothing is written or reserved.  Of a model that is only
+ *         planned a warning says if this machine has less memory than a run would take.
  * Thread  any.
  */
 STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model, struct strata_machine *machine);
@@ -102,6 +103,7 @@ enum strata_plan_part {
     STRATA_PLAN_SCHEDULES = 32, /**< other schedules, side by side */
     STRATA_PLAN_ONE_MORE = 64,  /**< what one more of each would change */
     STRATA_PLAN_RANKS = 128,    /**< the same on 1, 2, 4, ... 1024 ranks */
+    STRATA_PLAN_BOUNDS = 256,   /**< the shortest step */
     STRATA_PLAN_ALL = 255 - STRATA_PLAN_BRIEF - STRATA_PLAN_RANKS
 };
 
@@ -140,6 +142,16 @@ STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const struct
  *
  *  @return STRATA_E_INVAL  an argument is NULL */
 STRATA_API strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, FILE *file);
+
+/** Draw an SVG: what lies where, and one simulated step, if the rates that it needs are known.  Of a plan that does not fit, what
+ *  lacks.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL
+ *          STRATA_E_NOMEM */
+STRATA_API strata_status strata_plan_draw(const struct strata_plan *plan, FILE *file);
+
+/** "device", "host" or "nvme"; else "auto".  Static. */
+STRATA_API const char *strata_tier_name(strata_tier tier);
 
 /** Destroy; NULL is fine. */
 STRATA_API void strata_plan_destroy(struct strata_plan *plan);

@@ -33,6 +33,7 @@
 #define STRATA_STRATA_H
 
 #include "strata/adapter.h"
+#include "strata/advise.h"
 #include "strata/checkpoint.h"
 #include "strata/comm.h"
 #include "strata/config.h"

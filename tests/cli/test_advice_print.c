@@ -53,12 +53,11 @@ static void must_hold(const struct st_advised *asked, const char *wanted)
 TEST(what_fits_is_told)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a};
+    const struct st_advised asked = {.advice = &a};
 
     must_hold(&asked, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; evaluated on box\n");
     must_hold(&asked, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
     must_hold(&asked, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
-    must_hold(&asked, "\n  --write FILE.json writes the configuration\n");
     a.tried_count = 1;
     a.best = 0;
     must_hold(&asked, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
@@ -93,7 +92,7 @@ TEST(epochs_of_data)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_advice a = answer_of(2);
-        const struct st_advised asked = {.answer = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
+        const struct st_advised asked = {.advice = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
 
         a.data_sequences = rows[i].sequences;
         must_hold(&asked, rows[i].line);
@@ -104,7 +103,7 @@ TEST(epochs_of_data)
 TEST(named_parts_are_not_measured)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a};
+    const struct st_advised asked = {.advice = &a};
     char *text;
 
     must_hold(&asked, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
@@ -135,7 +134,7 @@ TEST(lengths_of_a_run)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_advice a = answer_of(rows[i].seconds);
-        const struct st_advised asked = {.answer = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
+        const struct st_advised asked = {.advice = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
 
         must_hold(&asked, rows[i].line);
     }
@@ -147,7 +146,7 @@ TEST(drives_wear_out)
 {
     const double endured = st_hardware_writes_endured();
     struct st_advice a = answer_of(2);
-    struct st_advised asked = {.answer = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
+    struct st_advised asked = {.advice = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
     char line[128];
 
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
@@ -169,33 +168,33 @@ TEST(drives_wear_out)
 TEST(what_does_not_fit_says_what_would)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a};
+    const struct st_advised asked = {.advice = &a};
 
     a.config = NULL;
     a.config = NULL;
     a.named = false;
     a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
     must_hold(&asked, "\n  it does not fit, whatever lies where\n"
-                      "    with 3.00 GiB of host memory (--host-memory 3072MiB) it would, the rest as it is\n");
+                      "    with 3.00 GiB of host memory (strata.host_memory=3072MiB) it would, the rest as it is\n");
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
-    must_hold(&asked,
-              "\n  it does not fit, whatever lies where\n"
-              "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
-              "as it is\n");
+    must_hold(
+        &asked,
+        "\n  it does not fit, whatever lies where\n"
+        "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
+        "as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
-    must_hold(&asked, "\n    with 9.00 GiB of the device's memory (--device-memory 9216MiB) it would, the rest as it is\n"
-                      "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives");
+    must_hold(&asked, "\n    with 9.00 GiB of the device's memory (strata.device_memory=9216MiB) it would, the rest as it is\n"
+                      "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives");
     a.named = true; /* with a card of 10 GiB, and no drive */
     assert_int_equal(st_hardware_parse(&a.hardware, &(struct st_hardware_choice){.gpu = "3060", .ram = "64GB"}), STRATA_OK);
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
-    must_hold(
-        &asked,
-        "\n    with 10.0 GiB of the device's memory (--device-memory 10240MiB) it would, the rest as it is\n"
-        "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives for a run (--drive) it would");
+    must_hold(&asked, "\n    with 10.0 GiB of the device's memory (strata.device_memory=10240MiB) it would, the rest as it is\n"
+                      "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives for a run "
+                      "(machine.drives) it would");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
-    must_hold(&asked, "\n    with 11.0 GiB of the device's memory for a run (--gpu) it would, the rest as it is\n");
+    must_hold(&asked, "\n    with 11.0 GiB of the device's memory for a run (machine.gpu) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
         true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, true, false, false}};
@@ -209,7 +208,7 @@ TEST(adapters_are_told_with_the_lines_to_add)
     static char config[] =
         "{\n  \"bf16\": {},\n  \"zero_optimization\": {\n    \"stage\": 3\n  },\n  \"strata\": {\"lora\": {}}\n}\n";
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a};
+    const struct st_advised asked = {.advice = &a};
 
     a.config = NULL;
     a.config = NULL;
@@ -219,7 +218,7 @@ TEST(adapters_are_told_with_the_lines_to_add)
               "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
               "optimizer cpu, weights none, 16 x 2 sequences\n"
               "      \"zero_optimization\": {\n        \"stage\": 3\n      },\n      \"strata\": {\"lora\": {}}\n"
-              "    these lines belong in the configuration; --json has it whole\n");
+              "    these lines belong in the configuration; as JSON it is whole\n");
     a.instead[ST_METHOD_LORA] = a.instead[ST_METHOD_LORA_NF4];
     must_hold(&asked, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
 }
@@ -238,7 +237,7 @@ TEST(what_does_not_fit_is_in_the_json)
         "\"nvme\",\"param\":\"cpu\",\"stage\":3,\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,\"gradient_accumulation\":"
         "4,\"predicted_seconds\":2,\"simulated\":true}}}";
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a, .tokens = 1000};
+    const struct st_advised asked = {.advice = &a, .tokens = 1000};
     struct st_json_writer w;
     char *text = NULL;
     size_t bytes = 0;
@@ -265,7 +264,7 @@ TEST(what_does_not_fit_is_in_the_json)
 TEST(changes_are_held_against_the_best)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.answer = &a};
+    const struct st_advised asked = {.advice = &a};
     char line[160];
 
     snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
