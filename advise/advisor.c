@@ -281,33 +281,14 @@ done:
 
 struct changes {
     struct st_scene *scene;
-    struct st_advice *answer;
-    struct tried_change {
-        strata_status status;
-        char why[512];
-    } tried[ST_CHANGE_COUNT];
+    struct st_advice *advice;
 };
 
-static void try_one(void *ctx, uint64_t index, uint32_t worker)
+static strata_status try_one(void *ctx, uint64_t index)
 {
     struct changes *c = ctx;
-    struct tried_change *t = &c->tried[index];
 
-    (void)worker;
-    t->status = try_change(&c->answer->changed[index], c->scene, (enum st_change)index, c->answer);
-    if (t->status != STRATA_OK)
-        snprintf(t->why, sizeof(t->why), "%s", strata_last_error());
-}
-
-static strata_status try_changes(struct st_advice *out, struct st_scene *s)
-{
-    struct changes c = {.scene = s, .answer = out};
-    const strata_status st = st_workers_once(try_one, &c, ST_CHANGE_COUNT);
-
-    for (uint32_t i = 0; st == STRATA_OK && i < ST_CHANGE_COUNT; i++)
-        if (c.tried[i].status != STRATA_OK)
-            return st_error(c.tried[i].status, "%s", c.tried[i].why);
-    return st;
+    return try_change(&c->advice->changed[index], c->scene, (enum st_change)index, c->advice);
 }
 
 /* --- the answer --- */
@@ -365,7 +346,7 @@ static strata_status answer(struct st_advice *out, struct st_scene *s)
         st = try_methods(out, s);
     }
     if (st == STRATA_OK && s->q->hardware != NULL && s->q->ranks == 1)
-        st = try_changes(out, s);
+        st = st_workers_once(try_one, &(struct changes){s, out}, ST_CHANGE_COUNT);
 done:
     st_plan_destroy(found.plan);
     return st;

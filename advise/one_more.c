@@ -1,5 +1,5 @@
-/* advise/one_more.c - see one_more.h. */
-#include "advise/one_more.h"
+/* advise/one_more.c - what one more of something would change in a plan that there is. */
+#include "advise/plan_parts.h"
 #include "advise/predict.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -94,11 +94,7 @@ static bool matters(const struct st_case *of, enum more more)
 
 struct with_more {
     const struct st_case *of;
-    struct with {
-        double seconds; /* 0: it cannot matter */
-        strata_status status;
-        char why[512];
-    } all[MORE_COUNT];
+    double seconds[MORE_COUNT]; /* 0: it cannot matter */
 };
 
 /* Plans again with more memory; 0 seconds if the program stays the same or cannot be used for this run.  E_NOMEM. */
@@ -118,32 +114,23 @@ static strata_status planned_anew(double *seconds, const struct st_case *of, str
     return st == STRATA_E_NOMEM ? st : STRATA_OK;
 }
 
-/* Predicts the seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
-static strata_status seconds_with(double *seconds, const struct st_case *of, enum more more)
+/* Predicts the seconds with one more of it.  E_NOMEM. */
+static strata_status try_more(void *ctx, uint64_t index)
 {
+    struct with_more *with = ctx;
+    const struct st_case *of = with->of;
+    const enum more more = (enum more)index;
     struct st_machine m = of->machine;
     struct st_prediction p;
 
     if (more == MORE_HOST || more == MORE_DEVICE)
-        return planned_anew(seconds, of, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
-    *seconds = 0;
+        return planned_anew(&with->seconds[more], of, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
     if (!matters(of, more))
         return STRATA_OK;
     take_rates(&m, more);
     st_predict(&p, &of->plan->program, &m);
-    *seconds = p.simulated ? p.seconds : 0;
+    with->seconds[more] = p.simulated ? p.seconds : 0;
     return STRATA_OK;
-}
-
-static void try_more(void *ctx, uint64_t index, uint32_t worker)
-{
-    struct with_more *m = ctx;
-    struct with *with = &m->all[index];
-
-    (void)worker;
-    with->status = seconds_with(&with->seconds, m->of, (enum more)index);
-    if (with->status != STRATA_OK)
-        snprintf(with->why, sizeof(with->why), "%s", strata_last_error());
 }
 
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
@@ -160,10 +147,8 @@ static strata_status each_more(const struct st_case *of, FILE *file, bool narrow
     if ((st = st_workers_once(try_more, &m, MORE_COUNT)) != STRATA_OK)
         return st;
     for (enum more more = 0; more < MORE_COUNT; more++) {
-        const double seconds = m.all[more].seconds, change = seconds / now.seconds - 1;
+        const double seconds = m.seconds[more], change = seconds / now.seconds - 1;
 
-        if (m.all[more].status != STRATA_OK)
-            return st_error(m.all[more].status, "%s", m.all[more].why);
         if (!(seconds > 0))
             continue;
         if (file != NULL) {

@@ -2,6 +2,7 @@
  *
  * Each number of ranks is planned anew, for one rank's part of a node.  Every rank keeps its micro-batch and accumulation, so a
  * step has more tokens with more ranks. */
+#include "advise/plan_parts.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
 #include "core/base/error.h"
@@ -35,8 +36,12 @@ static bool lacks(const struct row *r, int tier)
 }
 
 /* Plans for so many ranks and predicts; what does not fit is a row of the table, too. */
-static void plan_row(struct row *out, const struct st_case *of, uint32_t ranks)
+static strata_status plan_row(void *ctx, uint64_t index)
 {
+    struct rows *rows = ctx;
+    struct row *out = &rows->all[index];
+    const struct st_case *of = rows->of;
+    const uint32_t ranks = 1u << index;
     struct st_machine m = of->node;
     struct st_plan *plan = NULL;
     struct st_workload w;
@@ -63,6 +68,7 @@ static void plan_row(struct row *out, const struct st_case *of, uint32_t ranks)
     if (out->status != STRATA_OK && out->status != STRATA_E_NOFIT)
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
     st_plan_destroy(plan);
+    return out->status == STRATA_E_NOMEM ? out->status : STRATA_OK;
 }
 
 /* --- text --- */
@@ -146,19 +152,11 @@ static void put_row(const struct row *r, struct st_json_writer *w)
     st_json_object_close(w);
 }
 
-static void plan_one(void *ctx, uint64_t index, uint32_t worker)
-{
-    struct rows *rows = ctx;
-
-    (void)worker;
-    plan_row(&rows->all[index], rows->of, 1u << index);
-}
-
 /* Exactly one of file and w is not NULL.  The first row that fits is what the others are compared with. */
 static strata_status each_row(const struct st_case *of, FILE *file, struct st_json_writer *w)
 {
     struct rows rows = {.of = of};
-    const strata_status st = st_workers_once(plan_one, &rows, ROWS);
+    const strata_status st = st_workers_once(plan_row, &rows, ROWS);
     double of_one = (double)NAN;
 
     if (st != STRATA_OK)
@@ -168,8 +166,6 @@ static strata_status each_row(const struct st_case *of, FILE *file, struct st_js
     for (uint32_t i = 0; i < ROWS; i++) {
         struct row *r = &rows.all[i];
 
-        if (r->status == STRATA_E_NOMEM)
-            return st_error(STRATA_E_NOMEM, "%s", r->why);
         if (isnan(of_one))
             of_one = r->tokens / r->ranks;
         r->efficiency = r->tokens / r->ranks / of_one;

@@ -1,5 +1,5 @@
-/* advise/schedules.c - see schedules.h. */
-#include "advise/schedules.h"
+/* advise/schedules.c - a plan's schedule beside others. */
+#include "advise/plan_parts.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
 #include "core/base/error.h"
@@ -39,60 +39,48 @@ static void take_plan(struct schedule *out, const struct st_plan *plan, const st
     st_predict(&out->prediction, &plan->program, m);
 }
 
-/* The chosen one is there already. */
-static void plan_schedule(struct schedule *out, const struct st_case *of)
+/* The chosen one is there already.  Running out of memory does not make a schedule impossible: that is E_NOMEM. */
+static strata_status plan_schedule(void *ctx, uint64_t index)
 {
+    struct schedules *s = ctx;
+    struct schedule *out = &s->all[index];
+    const struct st_case *of = s->of;
     struct st_plan *plan = NULL;
     struct st_policy policy = of->asked;
 
     policy.update = out->update;
     policy.accumulation = out->accumulation;
-    out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
     out->possible = out->update != ST_UPDATE_IN_BACKWARD || !policy.needs_norm;
     if (out->chosen)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
-        return;
+        return STRATA_OK;
     out->status = st_plan_make_evaluated(&plan, &of->workload, &of->machine.capacity, &policy, st_case_evaluator(of, &of->machine));
     if (st_plan_advise(plan, out->status) == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
     st_plan_destroy(plan);
+    return out->status == STRATA_E_NOMEM ? out->status : STRATA_OK;
 }
 
-static void plan_one(void *ctx, uint64_t index, uint32_t worker)
-{
-    struct schedules *s = ctx;
-
-    (void)worker;
-    plan_schedule(&s->all[index], s->of);
-}
-
-/* Running out of memory does not make a schedule impossible: that is E_NOMEM. */
 static strata_status plan_schedules(struct schedules *s, const struct st_case *of)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool both = of->plan->program.workload.grad_accum > 1;
-    strata_status st;
 
     *s = (struct schedules){.of = of};
     for (size_t i = 0; i < SCHEDULES_MAX; i++) {
-        const struct schedule c = {.update = updates[i / 2], .accumulation = orders[i % 2]};
+        struct schedule *c = &s->all[s->count];
 
-        if (both || c.accumulation == of->plan->decided.accumulation)
-            s->all[s->count++] = c;
+        *c = (struct schedule){.update = updates[i / 2], .accumulation = orders[i % 2]};
+        c->chosen = c->update == of->plan->policy.update && c->accumulation == of->plan->decided.accumulation;
+        if (c->chosen)
+            s->chosen = c;
+        s->count += both || c->accumulation == of->plan->decided.accumulation;
     }
-    if ((st = st_workers_once(plan_one, s, s->count)) != STRATA_OK)
-        return st;
-    for (uint32_t i = 0; i < s->count; i++) {
-        if (s->all[i].status == STRATA_E_NOMEM)
-            return st_error(STRATA_E_NOMEM, "%s", s->all[i].why);
-        if (s->all[i].chosen)
-            s->chosen = &s->all[i];
-    }
-    return STRATA_OK;
+    return st_workers_once(plan_schedule, s, s->count);
 }
 
 /* What is not possible is said once for both orders. */

@@ -45,7 +45,7 @@ void st_checkpointer_keep_report(struct st_checkpointer *s, const struct st_comm
     s->status = r->status;
     s->told = false;
     s->whole = r->committed;
-    snprintf(s->sentence, sizeof(s->sentence), "%s", r->sentence);
+    s->sentence = r->sentence;
 }
 
 /* --- a run that saves --- */
@@ -305,7 +305,7 @@ static void keep_status(struct st_checkpointer *s, strata_status st)
     s->told = s->whole = false;
     s->steps = NO_STEPS;
     s->last.done = true;
-    snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
+    st_error_keep(&s->sentence);
 }
 
 /* The set in use is complete: it is handed over, and updates write to the next one.  Takes the extents. */
@@ -480,7 +480,7 @@ void st_checkpointer_tell(struct st_checkpointer *s)
 {
     if (s->status != STRATA_OK && !s->told)
         st_log(ST_LOG_WARN, "the last checkpoint %s: %s", s->whole ? "is whole, but what follows it has failed" : "was not made",
-               s->sentence);
+               s->sentence.text);
     s->status = STRATA_OK;
 }
 
@@ -516,5 +516,5 @@ strata_status st_checkpointer_ask(struct st_checkpointer *s, bool wait, struct s
     *out = s->last;
     st = s->status;
     s->status = STRATA_OK;
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
+    return st == STRATA_OK ? STRATA_OK : st_error_again(st, &s->sentence);
 }

@@ -2,6 +2,7 @@
 #ifndef RUN_CHECKPOINTER_INTERNAL_H
 #define RUN_CHECKPOINTER_INTERNAL_H
 
+#include "core/base/error.h"
 #include "run/checkpointer.h"
 
 #include "core/system/cleanup.h"
@@ -47,7 +48,7 @@ struct st_checkpointer {
     strata_status status; /* of the last save, until it is asked for */
     bool told;            /* whoever began that save has its status */
     bool whole;           /* its checkpoint is there, and what came after failed */
-    char sentence[1024];
+    struct st_sentence sentence;
 
     uint32_t rank, ranks, parts; /* from attach on: of the program; parts: of a checkpoint */
     enum st_save_round round;    /* the same on every rank */

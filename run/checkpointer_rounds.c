@@ -23,6 +23,7 @@ static void take_train(struct st_checkpointer *s, const struct st_train_state *t
 strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st, const struct st_train_state *train)
 {
     struct st_save_offer *mine = &s->offers[s->rank], failed = {0};
+    struct st_sentence sentence;
     strata_status told;
 
     *mine = (struct st_save_offer){0};
@@ -46,9 +47,9 @@ strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st,
                             r);
     }
     if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {
-        snprintf(failed.sentence, sizeof(failed.sentence), "%s", strata_last_error());
+        st_error_keep(&sentence);
         st_committer_end(s->committer, s->due.step, false);
-        told = st_error(told, "%s", failed.sentence);
+        told = st_error_again(told, &sentence);
     }
     if (told == STRATA_OK)
         take_train(s, train);
@@ -69,7 +70,7 @@ static strata_status see(const struct st_checkpointer *s, const char *dir)
 strata_status st_checkpointer_rehearse(struct st_checkpointer *s)
 {
     const struct st_train_state none = {0};
-    char sentence[1024];
+    struct st_sentence sentence;
     strata_status st = st_checkpointer_offer(s, STRATA_OK, &none);
 
     if (st != STRATA_OK)
@@ -77,16 +78,16 @@ strata_status st_checkpointer_rehearse(struct st_checkpointer *s)
     st = st_engine_agree(s->run->engine, see(s, s->offers[0].dir), "whether the ranks share the directory of checkpoints");
     if (s->rank != 0)
         return st;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     st_committer_end(s->committer, s->due.step, false);
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", sentence);
+    return st == STRATA_OK ? STRATA_OK : st_error_again(st, &sentence);
 }
 
 /* Something that this rank could not even begin: it is told as what has ended so. */
 static void report_failure(struct st_checkpointer *s, strata_status st)
 {
     s->report = (struct st_commit_report){.status = st, .step = s->step};
-    snprintf(s->report.sentence, sizeof(s->report.sentence), "%s", strata_last_error());
+    st_error_keep(&s->report.sentence);
     s->reported = true;
 }
 
@@ -138,7 +139,7 @@ static void end_rounds(struct st_checkpointer *s, uint32_t r)
         .status = (strata_status)b->status, .committed = b->committed, .step = s->step, .copied_bytes = s->copied_bytes};
 
     if (b->status != STRATA_OK)
-        snprintf(report.sentence, sizeof(report.sentence), "rank %u: %s", r, b->sentence);
+        snprintf(report.sentence.text, sizeof(report.sentence.text), "rank %u: %s", r, b->sentence);
     s->round = ST_SAVE_ROUND_NONE;
     if (s->parts > 1)
         st_committer_end(s->committer, s->step, b->committed);
@@ -179,7 +180,7 @@ strata_status st_checkpointer_take_rounds(struct st_checkpointer *s, bool wait)
                                            .status = (int32_t)s->report.status,
                                            .committed = s->report.committed,
                                            .copied_bytes = s->report.copied_bytes};
-            snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence);
+            snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence.text);
         }
         st = st_engine_gather(s->run->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
         again = wait;

@@ -48,13 +48,13 @@ static void add_text(struct facts *f, const char *name, const char *text)
 
 strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, const char *what)
 {
-    char sentence[1024];
+    struct st_sentence sentence;
 
     if (st == STRATA_OK || st == STRATA_E_IO)
         return st;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     (void)!st_comm_barrier(comm, what);
-    return st_error(st, "%s", sentence);
+    return st_error_again(st, &sentence);
 }
 
 strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what)
@@ -340,15 +340,15 @@ strata_status st_ranks_agree_data(struct st_comm *comm, const struct st_run_data
 strata_status st_ranks_end_alike(struct st_comm *comm, strata_status st, const char *what)
 {
     int32_t mine = (int32_t)st, all[ST_COMM_RANKS_MAX];
-    char sentence[1024];
+    struct st_sentence sentence;
     strata_status told;
 
     if (comm == NULL)
         return st;
-    snprintf(sentence, sizeof(sentence), "%s", st != STRATA_OK ? strata_last_error() : "");
+    st_error_keep(&sentence);
     told = st_comm_gather(comm, &mine, sizeof(mine), all, what);
     if (st != STRATA_OK)
-        return st_error(st, "%s", sentence);
+        return st_error_again(st, &sentence);
     for (uint32_t r = 0; r < comm->world.ranks && told == STRATA_OK; r++)
         if (all[r] != STRATA_OK)
             told = st_error((strata_status)all[r],

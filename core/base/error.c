@@ -14,12 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define ERROR_BYTES     1024
-#define ERROR_KEY_BYTES 64
-
-static _Thread_local char error_text[ERROR_BYTES];
-static _Thread_local char error_key[ERROR_KEY_BYTES];
-static _Thread_local size_t error_remedy_bytes; /* at the end of error_text; 0: no remedy */
+static _Thread_local struct st_sentence last;
 
 struct status_row {
     strata_status status;
@@ -57,38 +52,38 @@ int strata_status_exit_code(strata_status st)
 
 const char *strata_last_error(void)
 {
-    return error_text;
+    return last.text;
 }
 
 const char *strata_error_key(void)
 {
-    return error_key;
+    return last.key;
 }
 
 const char *strata_error_remedy(void)
 {
-    return error_text + strlen(error_text) - error_remedy_bytes;
+    return last.text + strlen(last.text) - last.remedy_bytes;
 }
 
 /* Another failure has neither. */
 static void forget_remedy(void)
 {
-    error_key[0] = '\0';
-    error_remedy_bytes = 0;
+    last.key[0] = '\0';
+    last.remedy_bytes = 0;
 }
 
 /* A sentence that is raised again, also behind a prefix, is about the same key. */
 static bool ends_with_last(const char *text)
 {
-    const size_t length = strlen(text), last = strlen(error_text);
+    const size_t length = strlen(text), before = strlen(last.text);
 
-    return last > 0 && last <= length && strcmp(text + length - last, error_text) == 0;
+    return before > 0 && before <= length && strcmp(text + length - before, last.text) == 0;
 }
 
-/* The arguments may point into error_text, so the new sentence is formatted into another buffer. */
+/* The arguments may point into last.text, so the new sentence is formatted into another buffer. */
 __attribute__((format(printf, 2, 0))) static void error_format(const char *tail, const char *fmt, va_list args)
 {
-    char text[ERROR_BYTES], shown[ERROR_BYTES];
+    char text[ST_SENTENCE_BYTES], shown[ST_SENTENCE_BYTES];
     int used = vsnprintf(text, sizeof(text), fmt, args);
     size_t length = used < 0 ? 0 : (size_t)used < sizeof(text) ? (size_t)used : sizeof(text) - 1;
 
@@ -97,7 +92,7 @@ __attribute__((format(printf, 2, 0))) static void error_format(const char *tail,
     st_text_escape(shown, sizeof(shown), text);
     if (!ends_with_last(shown))
         forget_remedy();
-    memcpy(error_text, shown, sizeof(shown));
+    memcpy(last.text, shown, sizeof(shown));
 }
 
 strata_status st_error(strata_status st, const char *fmt, ...)
@@ -110,26 +105,37 @@ strata_status st_error(strata_status st, const char *fmt, ...)
     return st;
 }
 
+void st_error_keep(struct st_sentence *kept)
+{
+    *kept = last;
+}
+
+strata_status st_error_again(strata_status st, const struct st_sentence *kept)
+{
+    last = *kept;
+    return st;
+}
+
 strata_status st_error_key(strata_status st, const char *key)
 {
-    snprintf(error_key, sizeof(error_key), "%s", key);
+    snprintf(last.key, sizeof(last.key), "%s", key);
     return st;
 }
 
 strata_status st_error_remedy(strata_status st, const char *key, const char *fmt, ...)
 {
-    const size_t cause = strlen(error_text);
-    char text[ERROR_BYTES];
+    const size_t cause = strlen(last.text);
+    char text[ST_SENTENCE_BYTES];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    error_remedy_bytes = 0;
-    if (cause + strlen(text) + 2 < ERROR_BYTES) {
-        snprintf(error_text + cause, ERROR_BYTES - cause, ": ");
-        st_text_escape(error_text + cause + 2, ERROR_BYTES - cause - 2, text);
-        error_remedy_bytes = strlen(error_text) - cause - 2;
+    last.remedy_bytes = 0;
+    if (cause + strlen(text) + 2 < ST_SENTENCE_BYTES) {
+        snprintf(last.text + cause, ST_SENTENCE_BYTES - cause, ": ");
+        st_text_escape(last.text + cause + 2, ST_SENTENCE_BYTES - cause - 2, text);
+        last.remedy_bytes = (uint32_t)strlen(last.text) - cause - 2;
     }
     return st_error_key(st, key);
 }
@@ -200,10 +206,10 @@ strata_status st_error_errno(int err, const char *fmt, ...)
 
 strata_status st_error_prefix(strata_status st, const char *fmt, ...)
 {
-    char sentence[ERROR_BYTES];
+    char sentence[ST_SENTENCE_BYTES];
     va_list args;
 
-    memcpy(sentence, error_text, sizeof(sentence));
+    memcpy(sentence, last.text, sizeof(sentence));
     va_start(args, fmt);
     error_format(sentence, fmt, args);
     va_end(args);
@@ -212,7 +218,7 @@ strata_status st_error_prefix(strata_status st, const char *fmt, ...)
 
 void st_error_clear(void)
 {
-    error_text[0] = '\0';
+    last.text[0] = '\0';
     forget_remedy();
 }
 

@@ -6,8 +6,8 @@
  * Sentences name keys of the configuration and members of public structs of options (machine.device is
  * strata_machine_opts.device), never a program's options: a program prints its own beside them.
  *
- * The sentence is kept per thread.  A thread that fails on behalf of another hands over a copy of strata_last_error(), and the
- * other thread raises it again with st_error(st, "%s", copy), without its key; so does a thread for itself, and keeps the key.
+ * The sentence is kept per thread.  A thread that fails on behalf of another hands over a struct st_sentence, which the other
+ * one raises again; so does a thread for itself, where what follows may fail, too.
  * Our own bugs are asserts (kept in release builds), not statuses. */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
@@ -25,6 +25,18 @@ strata_status st_error_key(strata_status st, const char *key);
 
 /** Add a remedy to the sentence, "cause: remedy", and its key; returns `st` unchanged.  A remedy without room is left out. */
 strata_status st_error_remedy(strata_status st, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* A sentence with its key and its remedy, as it is handed over. */
+#define ST_SENTENCE_BYTES 1024
+struct st_sentence {
+    char text[ST_SENTENCE_BYTES];
+    char key[64];
+    uint32_t remedy_bytes; /* at the end of text; 0: no remedy */
+};
+/** Take a copy of this thread's sentence. */
+void st_error_keep(struct st_sentence *kept);
+/** Raise it again, on any thread; returns `st` unchanged. */
+strata_status st_error_again(strata_status st, const struct st_sentence *kept);
 
 /** st_error() for an errno value: maps it to a status and appends ": " and strerror.
  *  ENOSPC, EDQUOT, EFBIG: E_NOSPC.  ENOMEM: E_NOMEM.  ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG:

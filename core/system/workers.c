@@ -277,8 +277,35 @@ void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t it
     atomic_store_explicit(&w->running, false, memory_order_relaxed);
 }
 
-strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items)
+struct tries {
+    st_work_try_fn *fn;
+    void *ctx;
+    pthread_mutex_t lock; /* of the first item that failed: */
+    uint64_t index;
+    strata_status status;
+    struct st_sentence sentence;
+};
+
+static void try_item(void *ctx, uint64_t index, uint32_t worker)
 {
+    struct tries *t = ctx;
+    const strata_status st = t->fn(t->ctx, index);
+
+    (void)worker;
+    if (st == STRATA_OK)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (t->status == STRATA_OK || index < t->index) {
+        t->index = index;
+        t->status = st;
+        st_error_keep(&t->sentence);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+strata_status st_workers_once(st_work_try_fn *fn, void *ctx, uint64_t items)
+{
+    struct tries t = {.fn = fn, .ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     const uint32_t most = default_count(NULL), count = items < most ? (uint32_t)items : most;
     struct st_workers *w;
     strata_status st;
@@ -290,7 +317,7 @@ strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items)
         st = st_workers_create(&w, 1, NULL);
     if (st != STRATA_OK)
         return st;
-    st_workers_run(w, fn, ctx, items);
+    st_workers_run(w, try_item, &t, items);
     st_workers_destroy(w);
-    return STRATA_OK;
+    return t.status != STRATA_OK ? st_error_again(t.status, &t.sentence) : STRATA_OK;
 }

@@ -24,7 +24,8 @@ uint32_t st_workers_count(const struct st_workers *w);
 void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items);
 
 /** Run such a loop on threads that exist only for it: one per usable core, no more than items.  Where the system gives no
- *  threads, the caller's does all.  What an item says by st_error() stays on its worker's thread.  E_NOMEM. */
-strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items);
+ *  threads, the caller's does all.  Returns the status of the first item that failed, with its sentence; or E_NOMEM. */
+typedef strata_status st_work_try_fn(void *ctx, uint64_t index);
+strata_status st_workers_once(st_work_try_fn *fn, void *ctx, uint64_t items);
 
 #endif

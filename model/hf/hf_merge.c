@@ -338,14 +338,14 @@ static bool is_new(void *ctx, const char *name)
 /* Where nothing was replaced, a failure leaves nothing: the next merge finds the names free. */
 static void withdraw(struct merger *m)
 {
-    char sentence[1024];
+    struct st_sentence sentence;
     struct st_new_file *f;
 
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     for (uint32_t i = 0; (f = file_at(m, i)) != NULL; i++)
         if (f->named && st_hf_output_remove(m->how->out, f->path + f->base) == STRATA_OK)
             f->named = false;
-    (void)st_error(STRATA_E_IO, "%s", sentence);
+    (void)st_error_again(STRATA_E_IO, &sentence);
 }
 
 /* All are on the disk before the first takes its name, and have their names before anything else goes of the model that they

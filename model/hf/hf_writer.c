@@ -233,14 +233,14 @@ static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
 /* A file that replaced another stays, since the old one cannot be restored. */
 static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const char *name)
 {
-    char sentence[1024];
+    struct st_sentence sentence;
 
     st_new_file_abort(file);
     if (!file->named || w->overwrite || w->weights.named)
         return;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     (void)st_hf_output_remove(w->dir, name); /* keep the sentence of the first failure */
-    (void)st_error(STRATA_E_IO, "%s", sentence);
+    (void)st_error_again(STRATA_E_IO, &sentence);
 }
 
 static bool is_new(void *ctx, const char *name)
@@ -311,17 +311,17 @@ static void keep_weights(struct st_hf_writer *w)
 strata_status st_hf_writer_commit(struct st_hf_writer *w)
 {
     strata_status unsafe = STRATA_OK, st;
-    char sentence[1024];
+    struct st_sentence sentence;
 
     if ((st = check_complete(w)) != STRATA_OK || (st = name_all(w, &unsafe)) != STRATA_OK) {
         st_hf_writer_abort(w);
         return st;
     }
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     st = finish_directory(w);
     release(w);
     return st == STRATA_OK && unsafe != STRATA_OK
-               ? st_error(unsafe, "the model is written, but a power cut may take it: %s", sentence)
+               ? st_error_prefix(st_error_again(unsafe, &sentence), "the model is written, but a power cut may take it")
                : st;
 }
 

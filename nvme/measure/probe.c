@@ -43,7 +43,7 @@ struct probe {
     struct lane *free_lanes;
     uint32_t free_count;
     strata_status status; /* first failure */
-    char error[1024];
+    struct st_sentence error;
 };
 
 static void lane_done(struct st_transfer *t, strata_status st)
@@ -54,7 +54,7 @@ static void lane_done(struct st_transfer *t, strata_status st)
     pthread_mutex_lock(&p->lock);
     if (st != STRATA_OK && p->status == STRATA_OK) {
         p->status = st;
-        strncpy(p->error, strata_last_error(), sizeof(p->error) - 1);
+        st_error_keep(&p->error);
     }
     lane->next = p->free_lanes;
     p->free_lanes = lane;
@@ -89,7 +89,7 @@ static strata_status wait_all(struct probe *p)
         pthread_cond_wait(&p->freed, &p->lock);
     st = p->status;
     pthread_mutex_unlock(&p->lock);
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", p->error);
+    return st == STRATA_OK ? STRATA_OK : st_error_again(st, &p->error);
 }
 
 static strata_status start_block(struct probe *p, struct lane *lane, enum st_io_op op, uint64_t block)

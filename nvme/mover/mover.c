@@ -78,7 +78,7 @@ static strata_status change(struct st_mover *m, struct st_mover_change *c)
         pthread_cond_wait(&m->ended, &m->lock);
     pthread_mutex_unlock(&m->lock);
     volume_free(c->volume);
-    return c->status == STRATA_OK ? STRATA_OK : st_error(c->status, "%s", c->error);
+    return c->status == STRATA_OK ? STRATA_OK : st_error_again(c->status, &c->error);
 }
 
 strata_status st_mover_add(struct st_mover *m, const struct st_volume_opts *opts, uint32_t *volume)

@@ -10,13 +10,12 @@
 #ifndef NVME_MOVER_MOVER_INTERNAL_H
 #define NVME_MOVER_MOVER_INTERNAL_H
 
+#include "core/base/error.h"
 #include "nvme/method/io_method.h"
 #include "nvme/mover/depth.h"
 #include "nvme/mover/mover.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
-#define ST_MOVER_ERROR_BYTES 1024
 
 enum { ST_MOVER_READ = 0, ST_MOVER_WRITE = 1, ST_MOVER_DIRECTIONS = 2, ST_MOVER_SYNC = 2, ST_MOVER_QUEUES = 3 };
 
@@ -66,7 +65,7 @@ struct st_mover_change {
     uint32_t index;
     struct st_volume *volume; /* afterwards what was there before or, on failure, what was to be put there */
     strata_status status;
-    char error[ST_MOVER_ERROR_BYTES];
+    struct st_sentence error;
     bool ended;
     struct st_mover_change *next;
 };
@@ -115,7 +114,7 @@ struct st_mover {
     uint64_t warned_ns;                             /* of awake_ns; 0: all is well */
     const struct st_mover_drive *warned_of;         /* by the last warning */
     bool told;                                      /* hangs() was called */
-    char refusal[256];                              /* of the I/O method: why it last took no requests */
+    struct st_sentence refusal;                     /* of the I/O method: why it last took no requests */
     uint32_t slot_count;
     struct st_mover_slot *slots; /* [slot_count] */
     struct st_mover_slot *free_slots;

@@ -135,7 +135,7 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
     if (t->given_up) {
         t->status = st_mover_unanswered(m, t, v->parts[t->failed_file].path);
     } else if (t->refused) {
-        t->status = st_error(t->status, "%s: %s", v->parts[t->failed_file].path, m->refusal);
+        t->status = st_error_prefix(st_error_again(t->status, &m->refusal), "%s", v->parts[t->failed_file].path);
     } else if (t->status != STRATA_OK) {
         (void)st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
         t->status =
@@ -314,7 +314,7 @@ static void issue(struct st_mover *m)
             return;
         st = m->opts.ops->submit(m->io, batch, count);
         if (st != STRATA_OK)
-            snprintf(m->refusal, sizeof(m->refusal), "%s", strata_last_error());
+            st_error_keep(&m->refusal);
         for (uint32_t i = 0; i < count; i++)
             if (st == STRATA_OK)
                 ((struct st_mover_slot *)batch[i])->taken = true;
@@ -397,7 +397,7 @@ static void make_changes(struct st_mover *m, struct st_mover_change *c)
 
         c->status = make(m, c);
         if (c->status != STRATA_OK)
-            snprintf(c->error, sizeof(c->error), "%s", strata_last_error());
+            st_error_keep(&c->error);
         pthread_mutex_lock(&m->lock);
         c->ended = true;
         pthread_cond_broadcast(&m->ended);

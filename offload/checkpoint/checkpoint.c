@@ -120,14 +120,14 @@ strata_status st_checkpoint_still_there(const struct st_checkpoint *ck)
 
 strata_status st_checkpoint_failed(const struct st_checkpoint *ck, strata_status st)
 {
-    char sentence[1024];
+    struct st_sentence sentence;
 
     if (st == STRATA_OK)
         return STRATA_OK;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     if (st != STRATA_E_CANCELLED && st_checkpoint_still_there(ck) != STRATA_OK)
         return STRATA_E_INPUT;
-    return st_error(st, "%s", sentence);
+    return st_error_again(st, &sentence);
 }
 
 static strata_status file_damaged(const char *path, const char *what)

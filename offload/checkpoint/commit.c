@@ -78,7 +78,7 @@ static void sync_done(struct st_transfer *t, strata_status st)
     pthread_mutex_lock(&s->committer->lock);
     s->status = st;
     if (st != STRATA_OK)
-        snprintf(s->committer->report.sentence, sizeof(s->committer->report.sentence), "%s", strata_last_error());
+        st_error_keep(&s->committer->report.sentence);
     s->ended = true;
     pthread_cond_broadcast(&s->committer->change);
     pthread_mutex_unlock(&s->committer->lock);
@@ -97,7 +97,7 @@ static strata_status sync_volume(struct st_committer *c, uint32_t volume)
     while (!s.ended)
         pthread_cond_wait(&c->change, &c->lock);
     pthread_mutex_unlock(&c->lock);
-    return s.status == STRATA_OK ? STRATA_OK : st_error(s.status, "%s", c->report.sentence);
+    return s.status == STRATA_OK ? STRATA_OK : st_error_again(s.status, &c->report.sentence);
 }
 
 static bool is_foreign(const struct st_committer *c, const struct st_manifest_file *f)
@@ -340,16 +340,17 @@ static void follow_base(struct st_committer *c, uint64_t step)
 /* After the step's checkpoint has its name: `latest`, and the end of those before.  The first failure. */
 static strata_status tidy(struct st_committer *c, const char *run, uint64_t step)
 {
-    char sentence[sizeof(c->report.sentence)], id[sizeof(c->job.manifest.run)];
+    struct st_sentence sentence;
+    char id[sizeof(c->job.manifest.run)];
     strata_status st, pruned;
 
     snprintf(id, sizeof(id), "%s", run);
     st = st_store_set_latest(c->store, step);
     if (st != STRATA_OK)
-        snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+        st_error_keep(&sentence);
     enter(c, "removing older ones");
     pruned = st_store_prune(c->store, step, c->opts.keep, c->opts.keep_best, judge, id);
-    return st == STRATA_OK ? pruned : st_error(st, "%s", sentence);
+    return st == STRATA_OK ? pruned : st_error_again(st, &sentence);
 }
 
 static strata_status work(struct st_committer *c)
@@ -375,7 +376,7 @@ static void run_job(struct st_committer *c)
     c->report = (struct st_commit_report){.step = c->job.manifest.step};
     c->report.status = work(c);
     if (c->report.status != STRATA_OK)
-        snprintf(c->report.sentence, sizeof(c->report.sentence), "%s", strata_last_error());
+        st_error_keep(&c->report.sentence);
     c->report.seconds = (double)(st_clock_ns() - start_ns) / 1e9;
     st_manifest_fini(&c->job.manifest);
     st_extents_fini(&c->job.extents);

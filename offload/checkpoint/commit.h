@@ -7,6 +7,7 @@
 #ifndef OFFLOAD_CHECKPOINT_COMMIT_H
 #define OFFLOAD_CHECKPOINT_COMMIT_H
 
+#include "core/base/error.h"
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/extents.h"
 #include "offload/checkpoint/manifest.h"
@@ -42,9 +43,9 @@ struct st_commit {
 };
 
 struct st_commit_report {
-    strata_status status; /* OK: it is there, and durable */
-    char sentence[1024];  /* of a failure */
-    bool committed;       /* it is there, although something after that failed */
+    strata_status status;        /* OK: it is there, and durable */
+    struct st_sentence sentence; /* of a failure */
+    bool committed;              /* it is there, although something after that failed */
     uint64_t step;
     uint64_t linked_bytes, copied_bytes;
     double seconds;

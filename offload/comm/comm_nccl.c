@@ -236,14 +236,14 @@ static strata_status exchange(struct comm_nccl *n, const struct st_comm_peer *pe
 static strata_status nccl_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what)
 {
     struct comm_nccl *n = nccl_of(comm);
-    char sentence[ST_COMM_REASON_BYTES];
+    struct st_sentence sentence;
     strata_status st = exchange(n, peers, what);
 
     if (st == STRATA_OK)
         return STRATA_OK;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     give_up(n);
-    return st_error(STRATA_E_IO, "%s", sentence);
+    return st_error_again(STRATA_E_IO, &sentence);
 }
 
 /* The thread that exchanges sees the failure at its next look, and gives up there. */
@@ -352,7 +352,7 @@ static strata_status join(struct comm_nccl *n, nccl_id_t id)
 strata_status st_comm_nccl_open(struct st_comm **out, struct st_comm *host, uint32_t device)
 {
     struct comm_nccl *n = calloc(1, sizeof(*n));
-    char sentence[ST_COMM_REASON_BYTES];
+    struct st_sentence sentence;
     nccl_id_t id;
     strata_status st;
 
@@ -366,9 +366,9 @@ strata_status st_comm_nccl_open(struct st_comm **out, struct st_comm *host, uint
         *out = &n->base;
         return STRATA_OK;
     }
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     if (n->nccl != NULL)
         give_up(n);
     discard(n);
-    return st_error(st, "%s", sentence);
+    return st_error_again(st, &sentence);
 }

@@ -58,7 +58,7 @@ static void finish_job(struct st_engine_job *job, strata_status st)
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
-        snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+        st_error_keep(&eng->io_error);
     }
     eng->async->lane_jobs[lane]--;
     eng->in_flight--;

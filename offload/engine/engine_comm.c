@@ -316,7 +316,7 @@ static void job_done(struct st_comm_job *base, strata_status st)
     eng->moved.comm += st == STRATA_OK ? j->received : 0; /* the step that began it may be over */
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
-        snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+        st_error_keep(&eng->io_error);
     }
     j->busy = false;
     if (st == STRATA_OK)

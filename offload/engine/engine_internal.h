@@ -8,6 +8,7 @@
 #ifndef OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 #define OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 
+#include "core/base/error.h"
 #include "core/system/arena.h"
 #include "core/system/workers.h"
 #include "core/trace/trace.h"
@@ -109,7 +110,7 @@ struct st_engine {
     uint64_t events;
     uint32_t in_flight;
     strata_status io_status, apart_status; /* apart: of transfers whose failure is their own */
-    char io_error[1024], apart_error[1024];
+    struct st_sentence io_error, apart_error;
     atomic_int cancelled;
     bool has_moments; /* a cycle or a resume may have written some: until then the arenas hold zeros where loads want them */
     strata_status poisoned;
@@ -285,7 +286,7 @@ struct st_relay {
     strata_status failure; /* this rank's; on rank 0 another's, too, with no sentence */
     strata_status word;    /* rank 0's, that all have heard */
     strata_status broken;  /* of the comm itself */
-    char sentence[1024];
+    struct st_sentence sentence;
 };
 struct st_relay_run {
     uint32_t owner;

@@ -44,7 +44,7 @@ struct fill_job {
     uint64_t first, elems, item_elems; /* the part of the chunk that is filled now, and what a worker takes of it */
     pthread_mutex_t lock;              /* guards status, error */
     strata_status status;
-    char error[1024];
+    struct st_sentence error;
 };
 
 /* Where the values of a part wait for their upload, and behind it rounded ones: weights, then low halves. */
@@ -136,7 +136,7 @@ static void fill_item(void *ctx, uint64_t item, uint32_t worker)
         return;
     pthread_mutex_lock(&j->lock);
     j->status = st;
-    memcpy(j->error, strata_last_error(), strnlen(strata_last_error(), sizeof(j->error) - 1) + 1);
+    st_error_keep(&j->error);
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -186,7 +186,7 @@ static strata_status fill_chunk(struct fill_job *j)
 
         j->elems = j->staged && left > room ? room : left;
         st_workers_run(j->load->eng->workers, fill_item, j, (j->elems + j->item_elems - 1) / j->item_elems);
-        st = j->status == STRATA_OK ? STRATA_OK : st_error(j->status, "%s", j->error);
+        st = j->status == STRATA_OK ? STRATA_OK : st_error_again(j->status, &j->error);
         if (st == STRATA_OK && atomic_load_explicit(&j->load->eng->cancelled, memory_order_relaxed))
             st = st_error(STRATA_E_CANCELLED, "cancelled");
         if (st == STRATA_OK && j->staged)
@@ -361,9 +361,9 @@ strata_status st_engine_load_constants(struct st_engine *eng)
 static strata_status finish(struct load *l, strata_status st)
 {
     struct st_engine *eng = l->eng;
-    char error[1024];
+    struct st_sentence error;
 
-    snprintf(error, sizeof(error), "%s", strata_last_error());
+    st_error_keep(&error);
     for (uint32_t i = 0; i < 4; i++) {
         const strata_status one = i == 0   ? eng->device->ops->finish(eng->device, ST_QUEUE_UPLOAD)
                                   : i == 1 ? eng->device->ops->finish(eng->device, ST_QUEUE_COMPUTE)
@@ -371,9 +371,9 @@ static strata_status finish(struct load *l, strata_status st)
                                            : st_ring_close(&l->weights, eng);
 
         if (st == STRATA_OK && (st = one) != STRATA_OK)
-            snprintf(error, sizeof(error), "%s", strata_last_error());
+            st_error_keep(&error);
     }
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
+    return st == STRATA_OK ? STRATA_OK : st_error_again(st, &error);
 }
 
 static strata_status load_all(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)

@@ -109,22 +109,24 @@ strata_status st_engine_agree(struct st_engine *eng, strata_status st, const cha
 {
     const uint32_t ranks = eng->program->ranks;
     struct st_engine_answer mine = {0}, *const all = eng->answers;
+    struct st_sentence own;
     strata_status told;
 
     if (eng->host_comm == NULL)
         return st;
-    if (st != STRATA_OK)
-        snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
+    st_error_keep(&own);
     if ((told = st_engine_drain(eng)) != STRATA_OK && st == STRATA_OK) { /* exchanges of the last step may be under way */
         st = told;
-        snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
+        st_error_keep(&own);
     }
+    if (st != STRATA_OK)
+        snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, own.text);
     mine.status = (int32_t)st;
     told = st_comm_gather(eng->host_comm, &mine, sizeof(mine), all, what);
     for (uint32_t r = 0; r < ranks && told == STRATA_OK && st == STRATA_OK; r++)
         if (all[r].status != STRATA_OK)
             told = st_error((strata_status)all[r].status, "rank %u: %s", r, all[r].sentence);
-    return st != STRATA_OK ? st_error(st, "%s", mine.sentence) : told;
+    return st != STRATA_OK ? st_error_again(st, &own) : told;
 }
 
 strata_status st_engine_gather(struct st_engine *eng, const void *mine, uint64_t bytes, void *all, const char *what)
@@ -153,7 +155,7 @@ void st_relay_fail(struct st_relay *relay, strata_status st)
     if (st == STRATA_OK || relay->failure != STRATA_OK)
         return;
     relay->failure = st;
-    snprintf(relay->sentence, sizeof(relay->sentence), "%s", strata_last_error());
+    st_error_keep(&relay->sentence);
 }
 
 /* Everybody tells rank 0 how it goes, the owner with the bytes behind that; rank 0 tells everybody what it knew before. */
@@ -217,7 +219,7 @@ strata_status st_relay_end(struct st_relay *relay)
 
     if (relay->broken != STRATA_OK)
         return relay->broken;
-    if (st != STRATA_OK && relay->sentence[0] == '\0')
+    if (st != STRATA_OK && relay->sentence.text[0] == '\0')
         st = STRATA_OK; /* another rank's, which says it itself */
-    return st_engine_agree(relay->eng, st == STRATA_OK ? STRATA_OK : st_error(st, "%s", relay->sentence), "the end of planes");
+    return st_engine_agree(relay->eng, st == STRATA_OK ? STRATA_OK : st_error_again(st, &relay->sentence), "the end of planes");
 }

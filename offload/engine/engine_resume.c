@@ -316,16 +316,16 @@ static void adopt(struct st_engine *eng, const uint32_t *volumes)
 static strata_status finish(struct resume *r, strata_status st)
 {
     struct st_ring *const rings[] = {&r->bounce, &r->states, &r->weights};
-    char error[1024];
+    struct st_sentence error;
 
-    snprintf(error, sizeof(error), "%s", strata_last_error());
+    st_error_keep(&error);
     for (uint32_t i = 0; i < 3; i++) {
         const strata_status one = st_ring_close(rings[i], r->eng);
 
         if (st == STRATA_OK && (st = one) != STRATA_OK)
-            snprintf(error, sizeof(error), "%s", strata_last_error());
+            st_error_keep(&error);
     }
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
+    return st == STRATA_OK ? STRATA_OK : st_error_again(st, &error);
 }
 
 /* The run's numbers go on; what its configuration decides is this run's, which has begun with it. */

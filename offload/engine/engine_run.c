@@ -50,12 +50,12 @@ static strata_status start_rest(struct st_engine_io *io)
     return st_swap_submit(eng->swap, t);
 }
 
-static void keep_failure(strata_status *status, char error[1024], strata_status st)
+static void keep_failure(strata_status *status, struct st_sentence *error, strata_status st)
 {
     if (st == STRATA_OK || *status != STRATA_OK)
         return;
     *status = st;
-    snprintf(error, 1024, "%s", strata_last_error());
+    st_error_keep(error);
 }
 
 static void count_moved(struct st_engine *eng, const struct st_transfer *t)
@@ -89,9 +89,9 @@ static void io_done(struct st_transfer *t, strata_status st)
         st_dispatch_finish(&eng->dispatch, io->op);
     pthread_mutex_lock(&eng->lock);
     if (io->apart)
-        keep_failure(&eng->apart_status, eng->apart_error, st);
+        keep_failure(&eng->apart_status, &eng->apart_error, st);
     else
-        keep_failure(&eng->io_status, eng->io_error, st);
+        keep_failure(&eng->io_status, &eng->io_error, st);
     eng->in_flight--;
     eng->events++;
     if (synchronous)
@@ -167,7 +167,7 @@ static strata_status io_failure(struct st_engine *eng)
     pthread_mutex_lock(&eng->lock);
     st = eng->io_status;
     if (st != STRATA_OK)
-        st = st_error(st, "%s", eng->io_error);
+        st = st_error_again(st, &eng->io_error);
     pthread_mutex_unlock(&eng->lock);
     return st;
 }
@@ -190,7 +190,7 @@ strata_status st_engine_apart(struct st_engine *eng)
     pthread_mutex_lock(&eng->lock);
     st = eng->apart_status;
     if (st != STRATA_OK)
-        st = st_error(st, "%s", eng->apart_error);
+        st = st_error_again(st, &eng->apart_error);
     eng->apart_status = STRATA_OK;
     pthread_mutex_unlock(&eng->lock);
     return st;
@@ -454,7 +454,7 @@ static void poison(struct st_engine *eng, strata_status st)
 {
     pthread_mutex_lock(&eng->lock);
     eng->poisoned = eng->io_status = st;
-    snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+    st_error_keep(&eng->io_error);
     pthread_mutex_unlock(&eng->lock);
 }
 
@@ -470,7 +470,7 @@ static void finish_queues(struct st_engine *eng)
 strata_status st_engine_ended(const struct st_engine *eng)
 {
     if (eng->poisoned != STRATA_OK)
-        return st_error(eng->poisoned, "the engine stopped after an earlier error: %s", eng->io_error);
+        return st_error_prefix(st_error_again(eng->poisoned, &eng->io_error), "the engine stopped after an earlier error");
     if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
         return st_error(STRATA_E_CANCELLED, "cancelled");
     return STRATA_OK;
@@ -488,7 +488,7 @@ strata_status st_engine_collect_times(struct st_engine *eng)
     if (st == STRATA_OK)
         return STRATA_OK;
     poison(eng, st);
-    return st_error(st, "%s", eng->io_error);
+    return st_error_again(st, &eng->io_error);
 }
 
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
@@ -514,8 +514,8 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
         return STRATA_OK;
     poison(eng, st);
     if (eng->comm != NULL)
-        st_engine_comm_abort(eng, st, eng->io_error);
+        st_engine_comm_abort(eng, st, eng->io_error.text);
     (void)st_engine_drain(eng); /* no transfer and no kernel may touch memory after we return */
     finish_queues(eng);
-    return st_error(st, "%s", eng->io_error);
+    return st_error_again(st, &eng->io_error);
 }

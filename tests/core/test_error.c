@@ -42,6 +42,27 @@ TEST(test_remedy_is_the_end_of_the_sentence)
     assert_string_equal(strata_error_remedy(), "lower strata.host_memory\\x1b");
 }
 
+static void *refuse(void *kept)
+{
+    assert_int_equal(st_error_remedy(st_error(STRATA_E_NOFIT, "no room"), "strata.nvme", "name a drive"), STRATA_E_NOFIT);
+    st_error_keep(kept);
+    return NULL;
+}
+
+TEST(test_another_threads_sentence_has_key_and_remedy)
+{
+    struct st_sentence kept;
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, refuse, &kept), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(st_error(STRATA_E_IO, "meanwhile"), STRATA_E_IO);
+    assert_int_equal(st_error_prefix(st_error_again(STRATA_E_NOFIT, &kept), "rank 1"), STRATA_E_NOFIT);
+    assert_string_equal(strata_last_error(), "rank 1: no room: name a drive");
+    assert_string_equal(strata_error_key(), "strata.nvme");
+    assert_string_equal(strata_error_remedy(), "name a drive");
+}
+
 TEST(test_next_error_has_neither_key_nor_remedy)
 {
     assert_int_equal(st_error_remedy(st_error(STRATA_E_IO, "cause"), "a.key", "remedy"), STRATA_E_IO);

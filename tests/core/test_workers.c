@@ -3,6 +3,7 @@
 #include "core/system/workers.h"
 #include "tests/common/test.h"
 
+#include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/topology.h"
 #include "tests/common/child.h"
@@ -35,6 +36,20 @@ static void count_item(void *ctx, uint64_t index, uint32_t worker)
         atomic_fetch_add(&counts->bad_worker, 1);
 }
 
+static strata_status try_item(void *ctx, uint64_t index)
+{
+    count_item(ctx, index, 0);
+    return STRATA_OK;
+}
+
+/* All but the first two fail. */
+static strata_status refuse_item(void *ctx, uint64_t index)
+{
+    count_item(ctx, index, 0);
+    return index < 2 ? STRATA_OK
+                     : st_error_remedy(st_error(STRATA_E_INPUT, "item %d", (int)index), "a.key", "leave %d out", (int)index);
+}
+
 /* On a pool; NULL: on threads of each loop's own. */
 static void check_loop(struct st_workers *w, uint64_t items, unsigned repeats)
 {
@@ -46,7 +61,7 @@ static void check_loop(struct st_workers *w, uint64_t items, unsigned repeats)
         if (w != NULL)
             st_workers_run(w, count_item, counts, items);
         else
-            assert_int_equal(st_workers_once(count_item, counts, items), STRATA_OK);
+            assert_int_equal(st_workers_once(try_item, counts, items), STRATA_OK);
     for (uint64_t i = 0; i < ITEMS_MAX; i++) {
         assert_int_equal(atomic_load(&counts->ran[i]), i < items ? repeats : 0);
         assert_int_equal(counts->plain[i], i < items ? repeats * (i + 1) : 0);
@@ -131,8 +146,20 @@ TEST(test_loops_on_threads_of_their_own)
         (void)st_fault_disarm(); /* on one core there are no threads */
     }
     assert_int_equal(st_fault_arm_text("workers.alloc"), 0);
-    assert_int_equal(st_workers_once(count_item, counts, 7), STRATA_E_NOMEM);
+    assert_int_equal(st_workers_once(try_item, counts, 7), STRATA_E_NOMEM);
     assert_true(st_fault_disarm() >= 1);
+    free(counts);
+}
+
+TEST(test_first_item_that_failed_is_told)
+{
+    struct counts *counts = calloc(1, sizeof(*counts));
+
+    assert_int_equal(st_workers_once(refuse_item, counts, ITEMS_MAX), STRATA_E_INPUT);
+    assert_string_equal(strata_last_error(), "item 2: leave 2 out");
+    assert_string_equal(strata_error_key(), "a.key");
+    assert_string_equal(strata_error_remedy(), "leave 2 out");
+    assert_int_equal(atomic_load(&counts->ran[ITEMS_MAX - 1]), 1);
     free(counts);
 }
 

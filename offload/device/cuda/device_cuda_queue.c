@@ -236,7 +236,7 @@ struct drained {
     struct cuda_queue *queue; /* its lock guards the other members */
     bool over;
     strata_status status;
-    char sentence[ST_CUDA_SENTENCE];
+    struct st_sentence sentence;
 };
 
 static void note_drained(void *ctx, strata_status st)
@@ -246,7 +246,7 @@ static void note_drained(void *ctx, strata_status st)
     pthread_mutex_lock(&d->queue->lock);
     d->status = st;
     if (st != STRATA_OK)
-        snprintf(d->sentence, sizeof(d->sentence), "%s", strata_last_error());
+        st_error_keep(&d->sentence);
     d->over = true;
     pthread_cond_broadcast(&d->queue->changed);
     pthread_mutex_unlock(&d->queue->lock);
@@ -263,5 +263,5 @@ strata_status st_cuda_queue_finish(struct cuda_queue *q)
     while (!d.over)
         pthread_cond_wait(&q->changed, &q->lock);
     pthread_mutex_unlock(&q->lock);
-    return d.status != STRATA_OK ? st_error(d.status, "%s", d.sentence) : STRATA_OK;
+    return d.status != STRATA_OK ? st_error_again(d.status, &d.sentence) : STRATA_OK;
 }

@@ -85,7 +85,7 @@ static void note_failure(struct paced_queue *q, int err)
     pthread_mutex_lock(&q->lock);
     if (q->status == STRATA_OK) {
         q->status = st;
-        snprintf(q->reason, sizeof(q->reason), "%s", strata_last_error());
+        st_error_keep(&q->reason);
     }
     pthread_mutex_unlock(&q->lock);
 }
@@ -96,7 +96,7 @@ static strata_status report(struct paced_queue *q)
     const strata_status st = q->status;
 
     q->status = STRATA_OK;
-    return st != STRATA_OK ? st_error(st, "%s", q->reason) : st;
+    return st != STRATA_OK ? st_error_again(st, &q->reason) : st;
 }
 
 static void run_mark(struct paced_queue *q, const struct paced_mark *mark)

@@ -10,13 +10,13 @@
 #ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 #define OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 
+#include "core/base/error.h"
 #include "kernels/kernels.h"
 #include "offload/compute.h"
 
 #include <pthread.h>
 
-#define ST_PACED_RING   256u /* tasks that can wait; adding one more blocks */
-#define ST_PACED_REASON 256u /* bytes kept of an error sentence */
+#define ST_PACED_RING 256u /* tasks that can wait; adding one more blocks */
 
 struct paced_device;
 struct st_paced_model;
@@ -102,13 +102,13 @@ struct paced_queue {
     struct paced_processor *processor; /* borrowed; may be shared */
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock;         /* guards added, taken, stopping, and status and reason */
-    pthread_cond_t waiting;       /* added has grown, or stopping */
-    pthread_cond_t progress;      /* taken has grown */
-    uint64_t added, taken;        /* counts since the start; the tasks in between are in the ring, for the thread to read */
-    bool stopping;                /* end when the ring is empty */
-    strata_status status;         /* the first failure since the last report */
-    char reason[ST_PACED_REASON]; /* its sentence */
+    pthread_mutex_t lock;      /* guards added, taken, stopping, and status and reason */
+    pthread_cond_t waiting;    /* added has grown, or stopping */
+    pthread_cond_t progress;   /* taken has grown */
+    uint64_t added, taken;     /* counts since the start; the tasks in between are in the ring, for the thread to read */
+    bool stopping;             /* end when the ring is empty */
+    strata_status status;      /* the first failure since the last report */
+    struct st_sentence reason; /* its sentence */
     struct paced_task ring[ST_PACED_RING];
 };
 
