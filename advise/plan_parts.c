@@ -1,10 +1,8 @@
 /* advise/plan_parts.c - see plan_parts.h. */
 #include "advise/plan_parts.h"
 #include "advise/endurance.h"
-#include "advise/one_more.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
-#include "advise/schedules.h"
 #include "core/base/wrap.h"
 
 static strata_status print_times(const struct st_case *of, unsigned parts, uint64_t steps, FILE *to)

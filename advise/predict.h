@@ -28,8 +28,4 @@ void st_prediction_print(const struct st_case *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void st_prediction_put(const struct st_case *of, struct st_json_writer *w);
 
-/** The same run on 1, 2, 4, ... 1024 ranks: a table, or an array "scale" in an object that is open.  E_NOMEM. */
-strata_status st_ranks_print(const struct st_case *of, FILE *to);
-strata_status st_ranks_put(const struct st_case *of, struct st_json_writer *w);
-
 #endif

@@ -9,13 +9,6 @@
 
 #define SITE "api.plan_text"
 
-static void write_text(const struct st_case *of, FILE *file)
-{
-    st_plan_print(of, false, file);
-    if (of->rates_known && st_case_fits(of))
-        st_bounds_print(of, file);
-}
-
 static strata_status write_json(const struct st_case *of, const struct strata_plan_report_opts *o, FILE *file)
 {
     struct st_json_writer w;
@@ -47,14 +40,15 @@ strata_status strata_plan_text(struct strata_plan *plan, const char **text)
 {
     strata_status st = STRATA_OK;
     struct st_kept_text t;
+    unsigned parts;
 
     if (plan == NULL || text == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "text");
+    parts = STRATA_PLAN_BRIEF | (plan->facts.rates_known ? STRATA_PLAN_BOUNDS : 0);
     if (plan->text == NULL) {
         st_handle_text_begin(&t, &plan->text, SITE);
-        if (t.file != NULL)
-            write_text(&plan->facts, t.file);
-        st = st_handle_text_end(&t, STRATA_OK);
+        st = t.file != NULL ? st_plan_print_parts(&plan->facts, parts, 0, t.file) : STRATA_OK;
+        st = st_handle_text_end(&t, st);
     }
     if (st == STRATA_OK)
         *text = plan->text;
