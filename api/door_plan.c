@@ -25,8 +25,7 @@ static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
     const char *ulimit = st_topology_ulimit(p->on->topology);
     char have[24], fixed[24], device[24];
 
-    if (st_handle_only_plans(p->model) || ulimit == NULL ||
-        (config->host_memory != ST_AUTO_BYTES && config->device_memory != ST_AUTO_BYTES))
+    if (p->facts.only_plans || ulimit == NULL || (config->host_memory != ST_AUTO_BYTES && config->device_memory != ST_AUTO_BYTES))
         return st;
     return st_error_remedy(
         st_error(st, "%s; %s leaves %s of memory: a fifth stays free, %s are set aside for the process and %s for the device",
@@ -128,11 +127,11 @@ static strata_status new_plan(struct strata_plan **out, struct strata_model *mod
 }
 
 /* Whether a plan of this model can be one for this machine: another use than planning is for one that is here. */
-static strata_status check_machine(const struct strata_plan *p)
+static strata_status check_machine(const struct strata_plan *p, const struct st_comm *comm)
 {
     const struct strata_machine *on = p->on;
 
-    if ((on->comm != NULL ? on->comm->comm : NULL) != st_handle_comm(p->model)) /* both NULL: one rank, with a handle or not */
+    if ((on->comm != NULL ? on->comm->comm : NULL) != comm) /* both NULL: one rank, with a handle or not */
         return st_error(STRATA_E_INVAL, "the model and the machine are of different ranks: give both the same comm");
     if (!p->facts.only_plans) {
         if (on->hardware != NULL || on->planned.ranks > 0)
@@ -146,9 +145,8 @@ static strata_status check_machine(const struct strata_plan *p)
 /* Ranks that are here need devices of one kind, and take as many workers as the one with the fewest, since plans have scratch for
  * each.
  */
-static strata_status agree_machine(struct strata_plan *p)
+static strata_status agree_machine(struct strata_plan *p, struct st_comm *comm)
 {
-    struct st_comm *comm = st_handle_comm(p->model);
     const struct st_comm_fact kind = {.name = "the kind of the device",
                                       .text = strncmp(p->on->device, "cuda", 4) == 0 ? "cuda" : p->on->device};
     strata_status st;
@@ -163,18 +161,17 @@ static strata_status agree_machine(struct strata_plan *p)
 
 static strata_status make_plan(struct strata_plan *p)
 {
-    const struct strata_model *m = p->model;
+    struct st_comm *comm = st_handle_comm(p->model);
     uint32_t least[STRATA_TIER_COUNT];
     const struct st_machine *evaluator;
     struct st_capacity own;
-    strata_status st = check_machine(p);
+    strata_status st = check_machine(p, comm);
 
-    if (st != STRATA_OK || (st = agree_machine(p)) != STRATA_OK || (st = st_handle_find_machine(p)) != STRATA_OK)
+    if (st != STRATA_OK || (st = agree_machine(p, comm)) != STRATA_OK || (st = st_handle_find_machine(p)) != STRATA_OK)
         return st;
     own = p->facts.machine.capacity;
-    if ((st = st_ranks_capacity(st_handle_comm(m), &p->facts.machine.capacity, least)) != STRATA_OK ||
-        (st = st_ranks_most(st_handle_comm(m), &p->facts.asked.sets, "sets of checkpoints")) !=
-            STRATA_OK) /* by where each rank's drives are */
+    if ((st = st_ranks_capacity(comm, &p->facts.machine.capacity, least)) != STRATA_OK ||
+        (st = st_ranks_most(comm, &p->facts.asked.sets, "sets of checkpoints")) != STRATA_OK) /* by where each's drives are */
         return st;
     evaluator = p->facts.world.ranks == 1 ? st_case_evaluator(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
     p->facts.evaluated = evaluator != NULL;
@@ -183,12 +180,12 @@ static strata_status make_plan(struct strata_plan *p)
     st = name_budgets(p, st);
     st = name_rank(p, &own, least, st);
     if (st == STRATA_E_NOFIT)
-        st = st_ranks_leave_together(st_handle_comm(m), st, "a plan that does not fit");
+        st = st_ranks_leave_together(comm, st, "a plan that does not fit");
     if (st == STRATA_OK && (st = st_plan_verify(p->facts.plan)) == STRATA_OK)
         st_figures_make(&p->facts.figures, &p->facts.plan->program, &p->facts.machine);
     if (st == STRATA_OK)
-        st = st_ranks_agree_plan(st_handle_comm(m), &p->facts.plan->program);
-    if (st != STRATA_OK || st_handle_only_plans(m))
+        st = st_ranks_agree_plan(comm, &p->facts.plan->program);
+    if (st != STRATA_OK || p->facts.only_plans)
         return st;
     st = check_memory(p);
     p->facts.too_large = st != STRATA_OK;
@@ -224,7 +221,7 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
         return st;
     st = st_handle_plan(plan, model, machine != NULL ? machine : own);
     strata_machine_close(own);
-    if (st == STRATA_OK && st_handle_only_plans(model))
+    if (st == STRATA_OK && (*plan)->facts.only_plans)
         st_handle_note_memory(*plan);
     return st;
 }

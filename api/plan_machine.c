@@ -72,9 +72,9 @@ static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *d
 }
 
 /* A plan for drives that are not here: the directories of the configuration need not be there, nor are they looked at. */
-static bool has_drives_elsewhere(const struct strata_model *m, const struct strata_machine *on)
+static bool has_drives_elsewhere(const struct st_case *c, const struct strata_machine *on)
 {
-    return st_handle_only_plans(m) && (on->hardware != NULL || on->given.capacity.bytes[STRATA_TIER_NVME] != 0);
+    return c->only_plans && (on->hardware != NULL || on->given.capacity.bytes[STRATA_TIER_NVME] != 0);
 }
 
 /* Strings are borrowed from model and machine, and from `place`. */
@@ -87,7 +87,7 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     opts->device = p->on->device;
     if (p->threads != 0)
         opts->threads = p->threads;
-    if (!uses_disk(m) || has_drives_elsewhere(m, p->on)) {
+    if (!uses_disk(m) || has_drives_elsewhere(&p->facts, p->on)) {
         opts->nvme.dir_count = 0;
     } else if (!st_config_uses_nvme(&m->config)) {
         opts->nvme.dirs[0] = place;
@@ -106,13 +106,13 @@ static strata_status too_large(const char *key, uint64_t asked, const char *whos
 }
 
 /* Budgets of more than a machine has that is not here would make plans that fit nothing one can buy. */
-static strata_status check_budgets(const struct strata_model *m, const struct strata_machine *on)
+static strata_status check_budgets(const struct st_case *c, const struct strata_machine *on)
 {
-    const uint64_t *has = on->given.capacity.bytes, device = m->config.device_memory, host = m->config.host_memory;
+    const uint64_t *has = on->given.capacity.bytes, device = c->config->device_memory, host = c->config->host_memory;
     const bool named = on->hardware != NULL;
     char ram[80], whose[ST_CONFIG_PATH_MAX];
 
-    if (!named && (!st_handle_only_plans(m) || st_handle_is_here(on) || on->given.capacity.device_is_host))
+    if (!named && (!c->only_plans || st_handle_is_here(on) || on->given.capacity.device_is_host))
         return STRATA_OK;
     snprintf(whose, sizeof(whose), "machine file %s has", on->name);
     if (device != ST_AUTO_BYTES && has[STRATA_TIER_DEVICE] != 0 && device > has[STRATA_TIER_DEVICE]) {
@@ -132,12 +132,12 @@ static strata_status check_budgets(const struct strata_model *m, const struct st
 }
 
 /* Only the file can say how much memory a card has that is not here. */
-static strata_status check_device_bytes(const struct strata_model *m, const struct strata_machine *on)
+static strata_status check_device_bytes(const struct st_case *c, const struct strata_machine *on)
 {
     const bool card =
-        strcmp(on->device, "cpu") == 0 && !on->given.capacity.device_is_host && m->config.device_memory == ST_AUTO_BYTES;
+        strcmp(on->device, "cpu") == 0 && !on->given.capacity.device_is_host && c->config->device_memory == ST_AUTO_BYTES;
 
-    if (st_handle_is_here(on) || !st_handle_only_plans(m) || on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
+    if (st_handle_is_here(on) || !c->only_plans || on->given.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
         !(card || on->gpu_elsewhere))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", on->name,
@@ -146,7 +146,7 @@ static strata_status check_device_bytes(const struct strata_model *m, const stru
 
 static strata_status look_at_machine(struct strata_plan *p)
 {
-    const bool foreign = st_handle_only_plans(p->model);
+    const bool foreign = p->facts.only_plans;
     char place[ST_CONFIG_PATH_MAX];
     struct st_machine_opts here;
     strata_status st;
@@ -193,10 +193,10 @@ static void share_node(struct strata_plan *p)
 
 strata_status st_handle_find_machine(struct strata_plan *p)
 {
-    strata_status st = check_budgets(p->model, p->on);
+    strata_status st = check_budgets(&p->facts, p->on);
 
     if (st == STRATA_OK && p->on->hardware == NULL)
-        st = check_device_bytes(p->model, p->on);
+        st = check_device_bytes(&p->facts, p->on);
     if (st == STRATA_OK)
         st = look_at_machine(p);
     if (st == STRATA_OK)
@@ -224,9 +224,9 @@ strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struc
 
 /* --- the case --- */
 
-static enum st_saves_on find_saves(const struct strata_model *m, const struct strata_machine *on)
+static enum st_saves_on find_saves(const struct st_case *c, const struct strata_machine *on)
 {
-    const struct st_config *config = &m->config;
+    const struct st_config *config = c->config;
     char place[ST_CONFIG_PATH_MAX];
     struct stat save, drive;
     uint32_t shared = 0;
@@ -236,7 +236,7 @@ static enum st_saves_on find_saves(const struct strata_model *m, const struct st
     if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
         return ST_SAVES_ELSEWHERE;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        shared += stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev == save.st_dev : has_drives_elsewhere(m, on);
+        shared += stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev == save.st_dev : has_drives_elsewhere(c, on);
     return shared == config->nvme_dir_count ? ST_SAVES_ON_DRIVES : shared > 0 ? ST_SAVES_ON_SOME_DRIVES : ST_SAVES_ELSEWHERE;
 }
 
@@ -251,14 +251,14 @@ static uint32_t sets_of(const struct strata_model *m, enum st_saves_on saves_on,
 }
 
 /* Workers of one rank, for each of which the device has scratch. */
-static uint32_t workers_of(const struct strata_model *m, const struct strata_machine *on)
+static uint32_t workers_of(const struct st_case *c, const struct strata_machine *on)
 {
-    const bool foreign = st_handle_only_plans(m) && on->given.capacity.workers != 0;
+    const bool foreign = c->only_plans && on->given.capacity.workers != 0;
     const uint32_t all = foreign ? on->given.capacity.workers : st_machine_workers(on->topology, on->device, 0);
     const uint32_t share = on->planned.ranks > 1 ? on->planned.local_ranks : 1;
 
-    if (m->config.threads != 0)
-        return m->config.threads; /* of each rank */
+    if (c->config->threads != 0)
+        return c->config->threads; /* of each rank */
     return all > share ? all / share : 1;
 }
 
@@ -275,9 +275,9 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
                           .file = &on->given,
                           .hardware = on->hardware,
                           .given = !st_handle_is_here(on)};
-    c->workload = st_model_workload_on(m->model, c->tensors, workers_of(m, on));
+    c->workload = st_model_workload_on(m->model, c->tensors, workers_of(c, on));
     st_config_policy(asked, &m->config);
-    c->saves_on = asked->sets > 0 ? find_saves(m, on) : ST_SAVES_ELSEWHERE;
+    c->saves_on = asked->sets > 0 ? find_saves(c, on) : ST_SAVES_ELSEWHERE;
     asked->forward_only = st_handle_forward_only(m);
     asked->sets = sets_of(m, c->saves_on, asked->sets);
     if (m->use == STRATA_USE_GENERATE)
