@@ -75,13 +75,16 @@ static strata_status any_fits(bool *fits, const struct st_scene *s, const struct
     return STRATA_OK;
 }
 
-/* Lowers one tier of a capacity, with which something fits, to the least with which something does. */
+/* Lowers one tier of a capacity, with which something fits, to the least with which something does, or to what there is. */
 static strata_status lower(struct st_capacity *capacity, strata_tier tier, const struct st_scene *s)
 {
     uint64_t low = 0, high = (capacity->bytes[tier] + UNIT - 1) / UNIT;
-    strata_status st = STRATA_OK;
+    strata_status st;
     bool fits;
 
+    capacity->bytes[tier] = s->q->machine.capacity.bytes[tier];
+    if ((st = any_fits(&fits, s, capacity)) != STRATA_OK || fits)
+        return st;
     while (st == STRATA_OK && low < high) {
         const uint64_t middle = low + (high - low) / 2;
 
@@ -93,20 +96,6 @@ static strata_status lower(struct st_capacity *capacity, strata_tier tier, const
     }
     capacity->bytes[tier] = high * UNIT;
     return st;
-}
-
-/* As lower(), but no lower than what there is. */
-static strata_status lower_to(struct st_capacity *capacity, strata_tier tier, const struct st_scene *s)
-{
-    const uint64_t most = capacity->bytes[tier], have = s->q->machine.capacity.bytes[tier];
-    strata_status st;
-    bool fits;
-
-    capacity->bytes[tier] = have;
-    if ((st = any_fits(&fits, s, capacity)) != STRATA_OK || fits)
-        return st;
-    capacity->bytes[tier] = most;
-    return lower(capacity, tier, s);
 }
 
 /* How many times what there is of device and host memory. */
@@ -125,16 +114,16 @@ static strata_status lower_memories(struct st_capacity *capacity, const struct s
 {
     static const uint32_t quarters[] = {5, 6, 8, 12, 16};
     struct st_capacity least, best;
-    strata_status st = lower_to(capacity, STRATA_TIER_DEVICE, s);
+    strata_status st = lower(capacity, STRATA_TIER_DEVICE, s);
 
     least = best = *capacity;
     if (st == STRATA_OK)
-        st = lower_to(&best, STRATA_TIER_HOST, s);
+        st = lower(&best, STRATA_TIER_HOST, s);
     for (size_t i = 0; i < sizeof(quarters) / sizeof(quarters[0]) && st == STRATA_OK; i++) {
         struct st_capacity other = least;
 
         other.bytes[STRATA_TIER_DEVICE] = (least.bytes[STRATA_TIER_DEVICE] / 4 * quarters[i] + UNIT - 1) / UNIT * UNIT;
-        st = lower_to(&other, STRATA_TIER_HOST, s);
+        st = lower(&other, STRATA_TIER_HOST, s);
         if (growth(&other, s) < growth(&best, s))
             best = other;
     }
@@ -161,7 +150,7 @@ static strata_status find_least(struct st_advice *out, const struct st_scene *s)
     if (st != STRATA_OK || (st = any_fits(&fits, s, &all)) != STRATA_OK || !fits)
         return st;
     if ((st = lower_memories(&all, s)) == STRATA_OK)
-        st = lower_to(&all, STRATA_TIER_NVME, s);
+        st = lower(&all, STRATA_TIER_NVME, s);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         out->together[t] = all.bytes[t] > s->q->machine.capacity.bytes[t] ? all.bytes[t] : 0;
     return st;

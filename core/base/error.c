@@ -135,7 +135,7 @@ strata_status st_error_remedy(strata_status st, const char *key, const char *fmt
     if (cause + strlen(text) + 2 < ST_SENTENCE_BYTES) {
         snprintf(last.text + cause, ST_SENTENCE_BYTES - cause, ": ");
         st_text_escape(last.text + cause + 2, ST_SENTENCE_BYTES - cause - 2, text);
-        last.remedy_bytes = (uint32_t)strlen(last.text) - cause - 2;
+        last.remedy_bytes = (uint32_t)(strlen(last.text) - cause - 2);
     }
     return st_error_key(st, key);
 }
