@@ -1,5 +1,5 @@
-/* advise/advice_print.c - see advice_print.h. */
-#include "advise/advice_print.h"
+/* advise/advice_print.c - advice as text and as JSON. */
+#include "advise/advisor.h"
 #include "advise/plan_report.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -24,9 +24,9 @@ static double batch_of(const struct st_advice *a)
     return (double)a->sequences * a->seq;
 }
 
-static double steps_of(const struct st_advised *asked)
+static double steps_of(const struct st_advice *a)
 {
-    return asked->steps > 0 ? asked->steps : ceil(asked->tokens / batch_of(asked->advice));
+    return a->steps > 0 ? a->steps : ceil(a->tokens / batch_of(a));
 }
 
 /* Of an epoch, the last of which is smaller; 0: no data is named. */
@@ -36,9 +36,9 @@ static double epoch_steps(const struct st_advice *a)
 }
 
 /* Seconds of the whole run; NaN: not known. */
-static double run_seconds(const struct st_advised *asked, const struct st_tried *t)
+static double run_seconds(const struct st_advice *a, const struct st_tried *t)
 {
-    const double steps = steps_of(asked);
+    const double steps = steps_of(a);
 
     return steps > 0 && t->seconds > 0 ? steps * t->seconds : (double)NAN;
 }
@@ -51,11 +51,11 @@ static double drive_bytes(const struct st_advice *a)
 }
 
 /* The part of what the drives endure that a run uses up; NaN: not known. */
-static double worn(const struct st_advised *asked)
+static double worn(const struct st_advice *a)
 {
-    const double bytes = drive_bytes(asked->advice);
+    const double bytes = drive_bytes(a);
 
-    return bytes > 0 ? asked->endurance.run_bytes / (bytes * st_hardware_writes_endured()) : (double)NAN;
+    return bytes > 0 ? a->written.run_bytes / (bytes * st_hardware_writes_endured()) : (double)NAN;
 }
 
 /* --- text --- */
@@ -102,17 +102,16 @@ static void print_days(double seconds, FILE *file)
     print_rounded(seconds / DAY, " days)", file);
 }
 
-static void print_data(const struct st_advised *asked, FILE *file)
+static void print_data(const struct st_advice *a, FILE *file)
 {
-    const struct st_advice *a = asked->advice;
     const double epoch = epoch_steps(a);
 
     if (a->data_sequences == 0)
         return;
     st_print(file, "  the data: %" PRIu64 " sequence%s of %u tokens, %.0f step%s an epoch", a->data_sequences,
              a->data_sequences == 1 ? "" : "s", a->seq, epoch, epoch > 1 ? "s" : "");
-    if (asked->steps > 0)
-        st_print(file, "; %.3g epoch%s", asked->steps / epoch, asked->steps == epoch ? "" : "s");
+    if (a->steps > 0)
+        st_print(file, "; %.3g epoch%s", a->steps / epoch, a->steps == epoch ? "" : "s");
     st_print_text(file, "\n");
 }
 
@@ -123,14 +122,14 @@ static void print_unmeasured(const struct st_advice *a, FILE *file)
         st_print_text(file, "  predicted for the parts that are named, not measured: no GPU has run it yet\n");
 }
 
-static void print_length(const struct st_advised *asked, const struct st_tried *best, FILE *file)
+static void print_length(const struct st_advice *a, const struct st_tried *best, FILE *file)
 {
-    const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes, steps = steps_of(asked);
+    const double seconds = run_seconds(a, best), written = a->written.run_bytes, steps = steps_of(a);
     char tokens[24];
 
     if (isfinite(seconds)) {
-        st_print(file, "  the run: %s token%s in %.0f step%s: %s", st_count_text(tokens, (uint64_t)asked->tokens),
-                 asked->tokens == 1 ? "" : "s", steps, steps > 1 ? "s" : "", best->bounded ? "at least " : "");
+        st_print(file, "  the run: %s token%s in %.0f step%s: %s", st_count_text(tokens, (uint64_t)a->tokens),
+                 a->tokens == 1 ? "" : "s", steps, steps > 1 ? "s" : "", best->bounded ? "at least " : "");
         if (seconds < HOUR)
             print_rounded(seconds / MINUTE, " minutes", file);
         else
@@ -139,20 +138,19 @@ static void print_length(const struct st_advised *asked, const struct st_tried *
             print_days(seconds, file);
         st_print_text(file, "\n");
     }
-    if (!isfinite(written) || written <= 0 || !isfinite(worn(asked)))
+    if (!isfinite(written) || written <= 0 || !isfinite(worn(a)))
         return;
     st_print_text(file, "  drives: ");
     print_rounded(written * 1e-12, " TB written, ", file);
-    if (worn(asked) < 1)
-        st_print(file, "%.2g %% of what they endure", 100 * worn(asked));
+    if (worn(a) < 1)
+        st_print(file, "%.2g %% of what they endure", 100 * worn(a));
     else
-        print_rounded(worn(asked), " times what they endure", file);
+        print_rounded(worn(a), " times what they endure", file);
     st_print_text(file, "\n");
 }
 
-static void print_best(const struct st_advised *asked, FILE *file)
+static void print_best(const struct st_advice *a, FILE *file)
 {
-    const struct st_advice *a = asked->advice;
     const struct st_tried *best = &a->tried[a->best];
     char text[24];
 
@@ -173,7 +171,7 @@ static void print_best(const struct st_advised *asked, FILE *file)
         st_print(file, "    that is the schedule's bound, since %s\n",
                  best->lacks ? "the machine lacks a rate that the simulation needs" : "a program this long is not simulated");
     print_lowest(a, file);
-    print_length(asked, best, file);
+    print_length(a, best, file);
 }
 
 /* One sentence: what of which tiers would do, a machine's for all its ranks; tiers of 0 bytes stay as they are.  What the parts
@@ -301,9 +299,8 @@ static void print_changes(const struct st_advice *a, FILE *file)
     }
 }
 
-void st_advice_print(const struct st_advised *asked, FILE *file)
+void st_advice_print(const struct st_advice *a, FILE *file)
 {
-    const struct st_advice *a = asked->advice;
     char params[24];
 
     st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; evaluated on %s", a->model,
@@ -312,14 +309,14 @@ void st_advice_print(const struct st_advised *asked, FILE *file)
         st_print(file, "; %u ranks, %u on a node", a->ranks, a->here);
     st_print_text(file, "\n");
     st_print(file, "  assumed: %s, AdamW with fp32 state, gradients clipped at 1", a->fp16 ? "fp16" : "bf16");
-    if (a->config != NULL && asked->endurance.run_bytes > 0)
+    if (a->config != NULL && a->written.run_bytes > 0)
         st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
                  st_hardware_endurance_source());
     st_print_text(file, "\n");
     print_unmeasured(a, file);
-    print_data(asked, file);
+    print_data(a, file);
     if (a->config != NULL)
-        print_best(asked, file);
+        print_best(a, file);
     else
         print_least(a, file);
     print_instead(a, file);
@@ -360,27 +357,26 @@ static void put_config(const char *config, struct st_json_writer *w)
     st_json_free(root);
 }
 
-static void put_best(const struct st_advised *asked, struct st_json_writer *w)
+static void put_best(const struct st_advice *a, struct st_json_writer *w)
 {
-    const struct st_advice *a = asked->advice;
     const struct st_tried *best = &a->tried[a->best];
 
     put_config(a->config, w);
     st_json_object_open(w, "plan");
-    st_plan_put(asked->best, w);
+    st_plan_put(a->plan_of, w);
     st_json_object_close(w);
     st_json_object_open(w, "chosen");
     put_settings(best, w);
     st_json_put_double(w, "tokens_per_second", best->seconds > 0 ? batch_of(a) / best->seconds : (double)NAN);
-    st_json_put_double(w, "run_seconds", run_seconds(asked, best));
-    st_json_put_double(w, "wear", worn(asked));
+    st_json_put_double(w, "run_seconds", run_seconds(a, best));
+    st_json_put_double(w, "wear", worn(a));
     st_json_object_close(w);
     if (a->ranks > 1) {
         st_json_object_open(w, "lowest_stage");
         put_settings(&a->tried[a->lowest], w);
         st_json_object_close(w);
     }
-    st_written_put(&asked->endurance, w);
+    st_written_put(&a->written, w);
     st_json_array_open(w, "tried");
     for (uint32_t i = 0; i < a->tried_count; i++) {
         st_json_object_open(w, NULL);
@@ -411,9 +407,8 @@ static void put_instead(const struct st_advice *a, struct st_json_writer *w)
     st_json_array_close(w);
 }
 
-void st_advice_put(const struct st_advised *asked, struct st_json_writer *w)
+void st_advice_put(const struct st_advice *a, struct st_json_writer *w)
 {
-    const struct st_advice *a = asked->advice;
 
     st_json_object_open(w, NULL);
     st_json_put_bool(w, "fits", a->config != NULL);
@@ -423,13 +418,13 @@ void st_advice_put(const struct st_advised *asked, struct st_json_writer *w)
     st_json_put_u64(w, "sequence_length", a->seq);
     st_json_put_u64(w, "step_sequences", a->sequences);
     st_json_put_u64(w, "ranks", a->ranks > 1 ? a->ranks : 1);
-    st_json_put_double(w, "tokens", asked->tokens > 0 ? asked->tokens : (double)NAN);
-    st_json_put_double(w, "steps", steps_of(asked) > 0 ? steps_of(asked) : (double)NAN);
+    st_json_put_double(w, "tokens", a->tokens > 0 ? a->tokens : (double)NAN);
+    st_json_put_double(w, "steps", steps_of(a) > 0 ? steps_of(a) : (double)NAN);
     st_json_put_double(w, "data_sequences", a->data_sequences > 0 ? (double)a->data_sequences : (double)NAN);
     st_json_put_bool(w, "named", a->named);
     put_bytes(w, "capacity", a->capacity);
     if (a->config != NULL) {
-        put_best(asked, w);
+        put_best(a, w);
     } else {
         put_bytes(w, "least", a->least);
         put_bytes(w, "least_together", a->together);

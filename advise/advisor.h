@@ -6,6 +6,9 @@
 #define ADVISE_ADVISOR_H
 
 #include "advise/case.h"
+#include "core/json/json.h"
+#include "core/trace/written.h"
+#include <stdio.h>
 
 #define ST_ADVISOR_TRIED_MAX 96u
 #define ST_ADVISOR_BATCH     131072u /* tokens of a step, if nothing is said and a sequence has no more */
@@ -87,14 +90,24 @@ struct st_advice {
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
     struct st_instead instead[ST_METHOD_COUNT]; /* if nothing fits; of full training nothing */
     struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
+
+    /* What the run makes of it; not filled in by st_advisor_ask(). */
+    const struct st_case *plan_of; /* the plan; NULL: nothing fits */
+    double tokens;                 /* of the run; 0: not said */
+    double steps;                  /* of the run; 0: as many as its tokens take */
+    struct st_written written;
 };
 
-/** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, all else is filled in.
+/** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, the rest is filled in.
  *  E_INVAL: the batch holds no sequence; the statuses of the source and of planning, but E_NOFIT: that is an answer. */
 strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question);
 void st_advice_free(struct st_advice *advice);
 /** Whether adapters fit where full training does not. */
 bool st_advice_adapters_fit(const struct st_advice *advice);
+
+/** As text, and as an object of JSON. */
+void st_advice_print(const struct st_advice *a, FILE *file);
+void st_advice_put(const struct st_advice *a, struct st_json_writer *w);
 
 /** Whether tiers can be used on a machine at all. */
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);

@@ -1,5 +1,6 @@
 /* api/door_advise.c - strata/advise.h: configurations as cases, and the machine that they are compared on. */
-#include "advise/advice_print.h"
+#include "advise/advisor.h"
+#include "advise/endurance.h"
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -17,8 +18,7 @@
 #define NVME          "strata.nvme="
 
 struct strata_advice {
-    struct st_advice facts; /* but for its plan, which is the handle's */
-    struct st_advised told;
+    struct st_advice facts;   /* but for its plan, which is the handle's */
     struct strata_plan *plan; /* NULL: nothing fits */
     char *json;               /* NULL: not asked for yet */
 };
@@ -227,47 +227,41 @@ static strata_status take_plan(struct strata_advice *out, const struct asked *a)
     if (st == STRATA_OK)
         st = st_handle_adopt(&out->plan, model, a->on, &out->facts.plan, &q->machine, q->rates_known, q->rates_evaluate);
     strata_model_close(model);
-    if (st == STRATA_OK)
-        st_handle_note_memory(out->plan);
-    return st;
+    if (st != STRATA_OK)
+        return st;
+    st_handle_note_memory(out->plan);
+    out->facts.plan_of = &out->plan->facts;
+    st_endurance_planned(&out->facts.written, out->facts.plan_of, (uint64_t)out->facts.steps);
+    return STRATA_OK;
 }
 
 /* How long the run is, as a run counts it: an epoch ends with a smaller step. */
-static void take_length(struct strata_advice *out, const struct strata_advice_opts *o)
+static void take_length(struct st_advice *facts, const struct strata_advice_opts *o)
 {
-    const struct st_advice *facts = &out->facts;
     const double step = (double)facts->sequences * facts->seq, epochs = o->epochs > 0 ? o->epochs : 1,
                  of_data = (double)facts->data_sequences;
-    struct st_advised *told = &out->told;
 
-    told->advice = facts;
-    told->steps = o->tokens > 0 ? ceil(o->tokens / step) : (double)o->steps;
-    told->tokens = o->tokens > 0 ? o->tokens : told->steps * step;
-    if (!(told->steps > 0) && facts->data_sequences > 0) {
-        told->steps = ceil(epochs * ceil(of_data / facts->sequences));
-        told->tokens = epochs * of_data * facts->seq;
-    }
-    if (out->plan == NULL)
+    facts->steps = o->tokens > 0 ? ceil(o->tokens / step) : (double)o->steps;
+    facts->tokens = o->tokens > 0 ? o->tokens : facts->steps * step;
+    if (facts->steps > 0 || facts->data_sequences == 0)
         return;
-    told->best = &out->plan->facts;
-    st_endurance_planned(&told->endurance, told->best, (uint64_t)told->steps);
+    facts->steps = ceil(epochs * ceil(of_data / facts->sequences));
+    facts->tokens = epochs * of_data * facts->seq;
 }
 
 static strata_status ask(struct strata_advice *out, struct asked *a)
 {
-    strata_status st = find_machine(&out->facts, a);
+    struct st_advice *facts = &out->facts;
+    strata_status st = find_machine(facts, a);
 
     if (st == STRATA_OK)
-        st = st_advisor_ask(&out->facts, &a->advisor);
-    if (st == STRATA_OK && out->facts.config != NULL)
-        st = take_plan(out, a);
+        st = st_advisor_ask(facts, &a->advisor);
     if (st != STRATA_OK)
         return st;
-    take_length(out, &a->o);
-    return out->facts.config != NULL
-               ? STRATA_OK
-               : st_error(STRATA_E_NOFIT, "%s: the answer says what would",
-                          st_advice_adapters_fit(&out->facts) ? "full training does not fit" : "nothing fits");
+    take_length(facts, &a->o);
+    return facts->config != NULL ? take_plan(out, a)
+                                 : st_error(STRATA_E_NOFIT, "%s: the answer says what would",
+                                            st_advice_adapters_fit(facts) ? "full training does not fit" : "nothing fits");
 }
 
 static strata_status make_advice(struct strata_advice *out, struct asked *a)
@@ -331,7 +325,7 @@ strata_status strata_advice_print(const struct strata_advice *advice, FILE *file
     if (advice == NULL || file == NULL)
         return st_error_missing(__func__, advice == NULL ? "advice" : "file");
     wrapped = st_wrap_open(file);
-    st_advice_print(&advice->told, wrapped);
+    st_advice_print(&advice->facts, wrapped);
     st_wrap_close(wrapped, file);
     return STRATA_OK;
 }
@@ -347,7 +341,7 @@ strata_status strata_advice_json(struct strata_advice *advice, const char **json
     st_handle_text_begin(&t, &advice->json, "api.text");
     if (t.file != NULL) {
         st_json_begin(&w, t.file);
-        st_advice_put(&advice->told, &w);
+        st_advice_put(&advice->facts, &w);
         st_json_end_line(&w);
     }
     if ((st = st_handle_text_end(&t, STRATA_OK, "the text of advice")) == STRATA_OK)

@@ -1,5 +1,5 @@
 /* tests/cli/test_advice_print.c - the answer of strata plan --tokens: lengths, rates and wear of a run, figure by figure. */
-#include "advise/advice_print.h"
+#include "advise/advisor.h"
 #include "tests/common/test.h"
 
 #include <math.h>
@@ -29,21 +29,21 @@ static struct st_advice answer_of(double seconds)
     };
 }
 
-static char *text_of(const struct st_advised *asked)
+static char *text_of(const struct st_advice *a)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     assert_non_null(file);
-    st_advice_print(asked, file);
+    st_advice_print(a, file);
     assert_int_equal(fclose(file), 0);
     return text;
 }
 
-static void must_hold(const struct st_advised *asked, const char *wanted)
+static void must_hold(const struct st_advice *a, const char *wanted)
 {
-    char *text = text_of(asked);
+    char *text = text_of(a);
 
     if (strstr(text, wanted) == NULL)
         fail_msg("%s\nlacks: %s", text, wanted);
@@ -53,28 +53,26 @@ static void must_hold(const struct st_advised *asked, const char *wanted)
 TEST(what_fits_is_told)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a};
 
-    must_hold(&asked, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; evaluated on box\n");
-    must_hold(&asked, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
-    must_hold(&asked, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
+    must_hold(&a, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; judged on box\n");
+    must_hold(&a, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
+    must_hold(&a, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
     a.tried_count = 1;
     a.best = 0;
-    must_hold(&asked, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
-    must_hold(&asked, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
+    must_hold(&a, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
+    must_hold(&a, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
     a.tried[0].bounded = true;
-    must_hold(&asked,
-              "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
-              "schedule's bound, since a program this long is not simulated\n");
+    must_hold(&a, "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
+                  "schedule's bound, since a program this long is not simulated\n");
     a.tried_count = 2;
     a.tried[0].lacks = true;
-    must_hold(&asked,
+    must_hold(&a,
               " at most; the lowest bound of 2 settings that fit\n    that is the schedule's bound, since the machine lacks a "
               "rate that the simulation needs\n");
     a.tried[0].seconds = 0;
-    must_hold(&asked, "\n  the step is not predicted: rates of this machine are not known\n");
+    must_hold(&a, "\n  the step is not predicted: rates of this machine are not known\n");
     a.machine[0] = '\0';
-    must_hold(&asked, "; evaluated on this machine\n");
+    must_hold(&a, "; judged on this machine\n");
 }
 
 TEST(epochs_of_data)
@@ -92,10 +90,11 @@ TEST(epochs_of_data)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_advice a = answer_of(2);
-        const struct st_advised asked = {.advice = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
 
+        a.steps = rows[i].steps;
+        a.written.run_bytes = (double)NAN;
         a.data_sequences = rows[i].sequences;
-        must_hold(&asked, rows[i].line);
+        must_hold(&a, rows[i].line);
     }
 }
 
@@ -103,12 +102,11 @@ TEST(epochs_of_data)
 TEST(named_parts_are_not_measured)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a};
     char *text;
 
-    must_hold(&asked, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
+    must_hold(&a, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
     a.named = false;
-    text = text_of(&asked);
+    text = text_of(&a);
     assert_null(strstr(text, "no GPU has run it"));
     free(text);
 }
@@ -133,10 +131,11 @@ TEST(lengths_of_a_run)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct st_advice a = answer_of(rows[i].seconds);
-        const struct st_advised asked = {.advice = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
+        struct st_advice a = answer_of(rows[i].seconds);
 
-        must_hold(&asked, rows[i].line);
+        a.tokens = rows[i].tokens;
+        a.written.run_bytes = (double)NAN;
+        must_hold(&a, rows[i].line);
     }
 }
 
@@ -146,60 +145,60 @@ TEST(drives_wear_out)
 {
     const double endured = st_hardware_writes_endured();
     struct st_advice a = answer_of(2);
-    struct st_advised asked = {.advice = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
     char line[128];
 
+    a.tokens = 1e9;
+    a.written.run_bytes = 0.25 * 4e12 * endured;
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
-    must_hold(&asked, line);
+    must_hold(&a, line);
     a.hardware.drives[0].read = 3e9;
-    must_hold(&asked, " TB written, 50 % of what they endure\n");
+    must_hold(&a, " TB written, 50 % of what they endure\n");
     a.hardware.drive_count = ST_HARDWARE_DRIVES_MAX; /* as much, in as many as there may be */
     for (uint32_t i = 0; i < ST_HARDWARE_DRIVES_MAX; i++)
         a.hardware.drives[i] = (struct st_hardware_drive){.read = 1e9, .bytes = 4000000000000 / ST_HARDWARE_DRIVES_MAX};
-    must_hold(&asked, line);
-    asked.endurance.run_bytes = 1.5 * 4e12 * endured;
+    must_hold(&a, line);
+    a.written.run_bytes = 1.5 * 4e12 * endured;
     snprintf(line, sizeof(line), " TB written, 1.5 times what they endure\n");
-    must_hold(&asked, line);
+    must_hold(&a, line);
     a.named = false;
     a.capacity[STRATA_TIER_NVME] = 12000000000000;
-    must_hold(&asked, " TB written, 50 % of what they endure\n");
+    must_hold(&a, " TB written, 50 % of what they endure\n");
 }
 
 TEST(what_does_not_fit_says_what_would)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a};
 
     a.config = NULL;
     a.config = NULL;
     a.named = false;
     a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
-    must_hold(&asked, "\n  it does not fit, whatever lies where\n"
-                      "    with 3.00 GiB of host memory (strata.host_memory=3072MiB) it would, the rest as it is\n");
+    must_hold(&a, "\n  it does not fit, whatever lies where\n"
+                  "    with 3.00 GiB of host memory (strata.host_memory=3072MiB) it would, the rest as it is\n");
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
     must_hold(
-        &asked,
+        &a,
         "\n  it does not fit, whatever lies where\n"
         "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
         "as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
-    must_hold(&asked, "\n    with 9.00 GiB of the device's memory (strata.device_memory=9216MiB) it would, the rest as it is\n"
-                      "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives");
+    must_hold(&a, "\n    with 9.00 GiB of the device's memory (strata.device_memory=9216MiB) it would, the rest as it is\n"
+                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives");
     a.named = true; /* with a card of 10 GiB, and no drive */
     assert_int_equal(st_hardware_parse(&a.hardware, &(struct st_hardware_choice){.gpu = "3060", .ram = "64GB"}), STRATA_OK);
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
-    must_hold(&asked, "\n    with 10.0 GiB of the device's memory (strata.device_memory=10240MiB) it would, the rest as it is\n"
-                      "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives for a run "
-                      "(machine.drives) it would");
+    must_hold(&a, "\n    with 10.0 GiB of the device's memory (strata.device_memory=10240MiB) it would, the rest as it is\n"
+                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives for a run "
+                  "(machine.drives) it would");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
-    must_hold(&asked, "\n    with 11.0 GiB of the device's memory for a run (machine.gpu) it would, the rest as it is\n");
+    must_hold(&a, "\n    with 11.0 GiB of the device's memory for a run (machine.gpu) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
         true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, true, false, false}};
-    must_hold(&asked, "\n  it would also fit with one of:\n");
-    must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
+    must_hold(&a, "\n  it would also fit with one of:\n");
+    must_hold(&a, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }
 
 /* From the one that trains the most; what does not fit either is not named. */
@@ -208,19 +207,17 @@ TEST(adapters_are_told_with_the_lines_to_add)
     static char config[] =
         "{\n  \"bf16\": {},\n  \"zero_optimization\": {\n    \"stage\": 3\n  },\n  \"strata\": {\"lora\": {}}\n}\n";
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a};
 
     a.config = NULL;
     a.config = NULL;
     a.instead[ST_METHOD_LORA_NF4] = (struct st_instead){true, a.tried[0], {UINT64_C(5) << 30, UINT64_C(3) << 30, 0}, config};
-    must_hold(&asked,
-              "\n  what fits here instead of full training:\n"
-              "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
-              "optimizer cpu, weights none, 16 x 2 sequences\n"
-              "      \"zero_optimization\": {\n        \"stage\": 3\n      },\n      \"strata\": {\"lora\": {}}\n"
-              "    these lines belong in the configuration; as JSON it is whole\n");
+    must_hold(&a, "\n  what fits here instead of full training:\n"
+                  "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
+                  "optimizer cpu, weights none, 16 x 2 sequences\n"
+                  "      \"zero_optimization\": {\n        \"stage\": 3\n      },\n      \"strata\": {\"lora\": {}}\n"
+                  "    these lines belong in the configuration; as JSON it is whole\n");
     a.instead[ST_METHOD_LORA] = a.instead[ST_METHOD_LORA_NF4];
-    must_hold(&asked, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
+    must_hold(&a, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
 }
 
 /* Each figure under its own name, where no two are the same. */
@@ -237,13 +234,13 @@ TEST(what_does_not_fit_is_in_the_json)
         "\"nvme\",\"param\":\"cpu\",\"stage\":3,\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,\"gradient_accumulation\":"
         "4,\"predicted_seconds\":2,\"simulated\":true}}}";
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a, .tokens = 1000};
     struct st_json_writer w;
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     assert_non_null(file);
+    a.tokens = 1000;
     a.config = NULL;
     for (uint64_t t = 0; t < STRATA_TIER_COUNT; t++) {
         a.capacity[t] = 11 + t;
@@ -254,7 +251,7 @@ TEST(what_does_not_fit_is_in_the_json)
     a.changed[ST_CHANGE_RAM] = (struct st_changed){true, false, "memory", a.tried[0]};
     a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "disk", a.tried[1]};
     st_json_begin(&w, file);
-    st_advice_put(&asked, &w);
+    st_advice_put(&a, &w);
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, wanted);
     free(text);
@@ -264,19 +261,18 @@ TEST(what_does_not_fit_is_in_the_json)
 TEST(changes_are_held_against_the_best)
 {
     struct st_advice a = answer_of(2);
-    const struct st_advised asked = {.advice = &a};
     char line[160];
 
     snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
     a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "one more drive", a.tried[1]};
     a.changed[ST_CHANGE_DRIVE].best.seconds = 1.5;
-    must_hold(&asked, line);
+    must_hold(&a, line);
     a.changed[ST_CHANGE_DRIVE].best.micro_batch = 16;
     a.changed[ST_CHANGE_DRIVE].best.seconds = 2.5;
-    must_hold(&asked, "   +25.0 %  with optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 16 sequences\n");
+    must_hold(&a, "   +25.0 %  with optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 16 sequences\n");
     a.changed[ST_CHANGE_DRIVE].fits = false;
     {
-        char *text = text_of(&asked);
+        char *text = text_of(&a);
 
         assert_null(strstr(text, "one more"));
         free(text);
