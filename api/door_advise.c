@@ -204,7 +204,7 @@ static strata_status take_opts(struct asked *a, const struct strata_advice_opts 
     a->model = *a->o.model;
     overrides = st_fault_refuses("api.advice") ? NULL : calloc(a->o.override_count + 1u, sizeof(*overrides));
     if (overrides == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the overrides of a configuration");
+        return st_nomem((a->o.override_count + 1u) * sizeof(*overrides));
     a->o.overrides = overrides;
     a->o.override_count = 0;
     for (uint32_t i = 0; st == STRATA_OK && i < opts->override_count; i++)
@@ -297,7 +297,7 @@ strata_status strata_advice_make(struct strata_advice **advice, const struct str
         return st_error_missing(__func__, advice == NULL ? "advice" : "opts");
     out = st_fault_refuses("api.advice") ? NULL : calloc(1, sizeof(*out));
     if (out == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for advice");
+        return st_nomem(sizeof(*out));
     if ((st = take_opts(&a, opts)) == STRATA_OK)
         st = make_advice(out, &a);
     free((void *)a.o.overrides);
@@ -344,7 +344,7 @@ strata_status strata_advice_json(struct strata_advice *advice, const char **json
         st_advice_put(&advice->facts, &w);
         st_json_end_line(&w);
     }
-    if ((st = st_handle_text_end(&t, STRATA_OK, "the text of advice")) == STRATA_OK)
+    if ((st = st_handle_text_end(&t, STRATA_OK)) == STRATA_OK)
         *json = advice->json;
     return st;
 }
