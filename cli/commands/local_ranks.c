@@ -32,8 +32,7 @@
 #define LOOK_MS    100                 /* on a kernel that has no pidfds */
 #define STREAMS    2u                  /* standard output and standard error */
 #define POLLS_EACH (1 + STREAMS)
-#define GONE       4 /* exit code of a rank whose peer has failed */
-#define SENTENCE   1024
+#define GONE       4   /* exit code of a rank whose peer has failed */
 #define SIGNALLED  128 /* exit codes of what a signal ended are this and its number */
 
 extern char **environ;
@@ -432,13 +431,13 @@ static void close_launch(struct launch *l)
 /* What has been started ends, and the sentence stays. */
 static strata_status give_up(struct launch *l, strata_status st)
 {
-    char sentence[SENTENCE];
+    struct st_sentence sentence;
 
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     l->fatal = true;
     ask_all(l);
     (void)wait_for_all(l);
-    return st_error(st, "%s", sentence);
+    return st_error_again(st, &sentence);
 }
 
 strata_status cli_local_ranks_run(const struct cli_local_ranks *of, int *code)

@@ -127,25 +127,25 @@ static void put_summary(void *ctx, struct st_json_writer *w)
 }
 
 /* The first failure is the one that counts; a later one is said. */
-static strata_status first_of(strata_status first, const char *sentence, strata_status later)
+static strata_status first_of(strata_status first, const struct st_sentence *sentence, strata_status later)
 {
     if (first == STRATA_OK)
         return later;
     if (later != STRATA_OK)
         st_log(ST_LOG_WARN, "%s", strata_last_error());
-    return st_error(first, "%s", sentence);
+    return st_error_again(first, sentence);
 }
 
 /* The error sentence must survive the work that follows it. */
 strata_status train_summarise(struct train *t, strata_status st)
 {
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
-    char sentence[CLI_SENTENCE_BYTES];
+    struct st_sentence sentence;
     strata_status written;
 
     if (!t->lines.begun)
         return st;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     t->summary.status = st;
     t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
     t->summary.rss_bytes_max = t->tokens_rss_bytes > 0 ? t->tokens_rss_bytes : cli_run_memory(&t->run);
@@ -159,7 +159,7 @@ strata_status train_summarise(struct train *t, strata_status st)
     print_digests(t);
     cli_lines_end(&t->lines);
     written = cli_monitor_end(&t->monitor);
-    return first_of(st, sentence, written == STRATA_OK ? cli_lines_status(&t->lines) : written);
+    return first_of(st, &sentence, written == STRATA_OK ? cli_lines_status(&t->lines) : written);
 }
 
 static strata_status put_trace(struct train *t)
@@ -178,18 +178,18 @@ static strata_status put_trace(struct train *t)
 strata_status train_write_trace(struct train *t, strata_status st)
 {
     const char *path = t->args->trace;
-    char sentence[1024];
+    struct st_sentence sentence;
     strata_status written;
 
     if (path == NULL || !t->lines.begun)
         return st;
-    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_error_keep(&sentence);
     written = t->args->overwrite || t->args->resume == NULL ? STRATA_OK : cli_output_set_aside("--trace", path);
     if (written == STRATA_OK && (written = put_trace(t)) != STRATA_OK)
         written = st_error_prefix(written, "--trace");
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);
-    return first_of(st, sentence, written);
+    return first_of(st, &sentence, written);
 }
 
 void train_close(struct train *t)
