@@ -235,7 +235,7 @@ TEST(every_lane_has_a_resource)
         cli_bound_by(&bound, m, 0);
         if (lane == STRATA_LANE_READ_ACTIVATION || lane == STRATA_LANE_WRITE)
             assert_string_equal(bound.resource, lane == STRATA_LANE_WRITE ? "nvme write" : "nvme read");
-        assert_non_null(strstr(bound.text, st_lane_name((enum strata_lane)lane)));
+        assert_non_null(strstr(bound.text, strata_lane_name((uint32_t)lane)));
         free(m);
     }
 }
