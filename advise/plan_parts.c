@@ -1,6 +1,5 @@
 /* advise/plan_parts.c - see plan_parts.h. */
 #include "advise/plan_parts.h"
-#include "advise/endurance.h"
 #include "advise/plan_report.h"
 #include "advise/predict.h"
 #include "core/base/wrap.h"

@@ -1,6 +1,5 @@
 /* advise/plan_report.c - prints a plan as text and as JSON. */
 #include "advise/plan_report.h"
-#include "advise/plan_zero.h"
 #include "advise/predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"

@@ -1,5 +1,5 @@
-/* advise/plan_zero.c - see plan_zero.h. */
-#include "advise/plan_zero.h"
+/* advise/plan_zero.c - what ZeRO needs and moves as its authors count it. */
+#include "advise/plan_report.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 

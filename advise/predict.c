@@ -1,4 +1,4 @@
-/* advise/predict.c - predicts the time of a program's step and prints it. */
+/* advise/predict.c - predicts the time of a program's step, prints it, and says what its run will write to drives. */
 #include "advise/predict.h"
 #include "advise/plan_report.h"
 #include "core/base/error.h"
@@ -104,4 +104,39 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
     st_json_put_string(w, "stalled_by",
                        p.sim.stalled_by == STRATA_LANE_COUNT ? NULL : st_lane_name((enum strata_lane)p.sim.stalled_by));
     st_json_object_close(w);
+}
+
+/* --- what is written to drives --- */
+
+static double written(const struct st_figures *figures, enum st_phase phase)
+{
+    return (double)figures->traffic[st_phase_index(phase)].write;
+}
+
+/* Checkpoints of a run: every so many steps, and at its end. */
+static double saves(const struct st_config *config, uint64_t steps)
+{
+    return (double)(config->save_every > 0 ? (steps - 1) / config->save_every + 1 : 1);
+}
+
+void st_endurance_planned(struct st_written *out, const struct st_case *of, uint64_t steps)
+{
+    const struct st_plan *plan = of->plan;
+    const struct st_config *config = of->config;
+    const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
+    const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
+    struct st_prediction p = {0};
+    double seconds;
+
+    st_predict(&p, &plan->program, &of->machine);
+    seconds = p.seconds +
+              (config->save_every > 0 && isfinite(p.save_adds_seconds) ? p.save_adds_seconds / (double)config->save_every : 0);
+    *out = (struct st_written){.step_bytes = (uint64_t)step,
+                               .run_bytes = (double)NAN,
+                               .day_bytes = p.seconds > 0 ? paced / seconds * ST_WRITTEN_DAY : (double)NAN};
+    if (steps == 0)
+        return;
+    out->run_bytes = step * (double)steps + save * saves(config, steps);
+    if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing; the final flush makes up for it */
+        out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }

@@ -4,6 +4,7 @@
 
 #include "advise/case.h"
 #include "core/json/json.h"
+#include "core/trace/written.h"
 #include "offload/simulate/simulate.h"
 
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
@@ -27,5 +28,8 @@ void st_put_seconds(struct st_json_writer *w, const char *key, double seconds);
 void st_prediction_print(const struct st_case *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void st_prediction_put(const struct st_case *of, struct st_json_writer *w);
+
+/** How much a run of the plan will write to its drives: so many steps at the predicted pace; 0: nobody knows how many. */
+void st_endurance_planned(struct st_written *out, const struct st_case *of, uint64_t steps);
 
 #endif

@@ -1,6 +1,6 @@
 /* api/door_advise.c - strata/advise.h: configurations as cases, and the machine that they are compared on. */
 #include "advise/advisor.h"
-#include "advise/endurance.h"
+#include "advise/predict.h"
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,6 +1,6 @@
 /* api/door_engine_told.c - strata/engine.h: what runs, and what its first steps did, for programs. */
-#include "advise/endurance.h"
 #include "advise/plan_report.h"
+#include "advise/predict.h"
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,7 +1,7 @@
 /* cli/commands/plan_advice.c - see plan_advice.h. */
 #include "cli/commands/plan_advice.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/plan_picture.h"
+#include "cli/options/args_table.h"
 #include "cli/options/output.h"
 #include "cli/options/told.h"
 #include "cli/run.h"
@@ -53,39 +53,16 @@ static bool is_of_machine(const char *override)
 /* An option that says something of a run, which has a configuration; NULL: none does. */
 static const char *of_a_run(const struct cli_args *args)
 {
-    const struct {
-        const char *name;
-        bool given;
-    } options[] = {
-        {"dataset", args->datasets.count > 0},
-        {"eval-data", args->eval_data != NULL},
-        {"eval-dataset", args->eval_datasets.count > 0},
-        {"eval-every", args->eval_every > 0},
-        {"out", args->out != NULL},
-        {"resume", args->resume != NULL},
-        {"adapter", args->adapter != NULL},
-        {"seed", args->seed > 0},
-        {"metrics", args->metrics != NULL},
-        {"trace", args->trace != NULL},
-        {"digest", args->digest},
-        {"tokenizer", args->tokenizer != NULL},
-        {"template", args->chat_template != NULL},
-        {"chat-template-kwargs", args->template_kwargs != NULL},
-        {"date", args->date != NULL},
-        {"layout", args->layout != NULL},
-        {"max-samples", args->max_samples > 0},
-        {"val-size", args->val_size > 0},
-        {"train-on-prompt", args->train_on_prompt},
-        {"train-turn-ends", args->turn_ends},
-        {"as-trl", args->as_trl},
-        {"mask-history", args->mask_history},
-        {"strict", args->strict},
-        {"no-shuffle", args->no_shuffle},
-    };
+    /* clang-format off */
+    static const char *const names[] = {
+        "dataset", "eval-data", "eval-dataset", "eval-every", "out", "resume", "adapter", "seed", "metrics", "trace",
+        "digest", "tokenizer", "template", "chat-template-kwargs", "date", "layout", "max-samples", "val-size",
+        "train-on-prompt", "train-turn-ends", "as-trl", "mask-history", "strict", "no-shuffle"};
+    /* clang-format on */
 
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        if (options[i].given)
-            return options[i].name;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (cli_option_is_given(cli_option_find(CLI_CMD_TRAIN, names[i]), args))
+            return names[i];
     return NULL;
 }
 

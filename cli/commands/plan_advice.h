@@ -3,6 +3,7 @@
 #define CLI_COMMANDS_PLAN_ADVICE_H
 
 #include "cli/options/args.h"
+#include "strata/plan.h"
 
 /** Whether a command line asks: it says --tokens, --batch-tokens or --write, or it names a model and a machine alone. What says
  *  anything of a run (a configuration, --set, a micro-batch, data), or asks for one plan's program, gives that plan. */
@@ -10,5 +11,8 @@ bool cli_plan_asks(const struct cli_args *args);
 
 /** Answer it, print the answer and write the file.  Returns the exit code: 3 if nothing fits. */
 int cli_plan_advice(const struct cli_args *args);
+
+/** Writes --svg, if it is given.  E_NOMEM, E_IO, or what is wrong with the file's name. */
+strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_args *args);
 
 #endif

@@ -344,6 +344,14 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
     return NULL;
 }
 
+bool cli_option_is_given(const struct cli_option *o, const struct cli_args *args)
+{
+    static const char none[sizeof(uint64_t)]; /* of a number, of a text, and of a list's items */
+    const size_t bytes = o->kind == VALUE_FLAG ? sizeof(bool) : sizeof(none);
+
+    return memcmp((const char *)args + o->offset, none, bytes) != 0;
+}
+
 const struct cli_option *cli_option_of_key(const char *text, size_t *length)
 {
     const struct cli_option *found = NULL;
