@@ -1,7 +1,6 @@
 /* advise/one_more.c - what one more of something would change in a plan that there is. */
 #include "advise/plan_parts.h"
 #include "advise/predict.h"
-#include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"

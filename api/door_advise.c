@@ -310,12 +310,12 @@ strata_status strata_advice_make(struct strata_advice **advice, const struct str
 
 const char *strata_advice_config(const struct strata_advice *advice)
 {
-    return advice->facts.config;
+    return advice != NULL ? advice->facts.config : NULL;
 }
 
 struct strata_plan *strata_advice_plan(const struct strata_advice *advice)
 {
-    return advice->plan;
+    return advice != NULL ? advice->plan : NULL;
 }
 
 strata_status strata_advice_print(const struct strata_advice *advice, FILE *file)

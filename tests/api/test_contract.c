@@ -1,5 +1,6 @@
 /* tests/api/test_contract.c - what the door refuses: missing arguments, calls out of order, structs of other sizes. */
 #include "api/handles.h"
+#include "strata/advise.h"
 #include "strata/verify.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
@@ -32,6 +33,8 @@ TEST(nothing_is_called_with_null)
     struct strata_engine *engine = NULL;
     struct strata_export *out = NULL;
     struct strata_recipe *recipe = NULL;
+    struct strata_advice_opts asked = STRATA_ADVICE_OPTS_INIT;
+    struct strata_advice *advice = NULL;
     char older[4096];
     uint32_t removed;
     bool found;
@@ -73,6 +76,13 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids, NULL), "data is NULL");
     assert_true(strata_data_count(NULL) == 0 && isnan(strata_data_bits_per_byte(NULL, 1)));
     assert_refused(strata_plan_make(&plan, NULL, NULL), "model is NULL");
+    assert_refused(strata_advice_make(NULL, &asked), "advice is NULL");
+    assert_refused(strata_advice_make(&advice, NULL), "opts is NULL");
+    assert_refused(strata_advice_make(&advice, &asked), "opts.model is NULL");
+    assert_refused(strata_advice_print(NULL, stdout), "advice is NULL");
+    assert_refused(strata_advice_json(NULL, &text), "advice is NULL");
+    assert_true(strata_advice_config(NULL) == NULL && strata_advice_plan(NULL) == NULL);
+    strata_advice_destroy(NULL);
     assert_refused(strata_plan_measure(NULL), "plan is NULL");
     assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
     assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
@@ -635,6 +645,48 @@ TEST(an_error_has_its_key_and_remedy)
     assert_string_equal(strata_error_key(), "strata.device_memory");
     assert_non_null(strstr(strata_error_remedy(), "raise strata.device_memory"));
     run_close(&r);
+}
+
+/* Where nothing fits, that is advice, too; the file that is advised makes the plan that is advised. */
+TEST(advice_is_a_configuration_and_its_plan)
+{
+    static const char *const little[] = {"strata.device_memory=64MiB", "strata.host_memory=64MiB", "strata.nvme=[\"/a\"]"};
+    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+    struct strata_machine_opts card = STRATA_MACHINE_OPTS_INIT;
+    struct strata_advice_opts asked = STRATA_ADVICE_OPTS_INIT;
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_advice *advice = NULL;
+    struct run r = {.use = STRATA_USE_PLAN};
+    const char *json;
+
+    card.gpu = "4090";
+    model.model = "nano";
+    model.use = STRATA_USE_PLAN;
+    assert_ok(strata_machine_open(&asked.machine, &card));
+    asked.model = &model;
+    asked.batch_tokens = 4096;
+    asked.tokens = 1e9;
+    assert_ok(strata_advice_make(&advice, &asked));
+    config.text = strata_advice_config(advice);
+    assert_ok(strata_config_open(&r.config, &config));
+    assert_ok(strata_model_open(&r.model, r.config, &model));
+    assert_ok(strata_plan_make(&r.plan, r.model, asked.machine));
+    assert_memory_equal(r.plan->facts.plan->program.needed, strata_advice_plan(advice)->facts.plan->program.needed,
+                        sizeof(r.plan->facts.plan->program.needed));
+    assert_ok(strata_advice_json(advice, &json));
+    assert_non_null(strstr(json, "\"fits\":true,"));
+    run_close(&r);
+    strata_advice_destroy(advice);
+
+    model.model = "gpt2-xl";
+    asked.overrides = little;
+    asked.override_count = 3;
+    assert_int_equal(strata_advice_make(&advice, &asked), STRATA_E_NOFIT);
+    assert_true(strata_advice_config(advice) == NULL && strata_advice_plan(advice) == NULL);
+    assert_ok(strata_advice_json(advice, &json));
+    assert_non_null(strstr(json, "\"least_together\":"));
+    strata_advice_destroy(advice);
+    strata_machine_close(asked.machine);
 }
 
 TEST(options_of_another_size)
