@@ -219,7 +219,7 @@ TEST(a_question_takes_directories_as_a_configuration_does)
     }
     workplace_run(w, &p, "plan --model nano --gpu 4090 --set 'strata.nvme=[1]'");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "strata.nvme=[1]: must be a directory, or a list of them"));
+    assert_non_null(strstr(p.err, "strata.nvme (command line): must be a list of strings, not [1]"));
     program_free(&p);
 }
 
