@@ -18,7 +18,7 @@ strata_status st_plan_put_parts(const struct st_case *of, unsigned parts, uint64
 
 /** Schedules side by side. */
 strata_status st_schedules_print(const struct st_case *of, FILE *file);
-/** "judge" and "schedules" of an object that is open. */
+/** "evaluated_by" and "schedules" of an object that is open. */
 strata_status st_schedules_put(const struct st_case *of, struct st_json_writer *w);
 
 /** What one more drive, a faster link, faster compute or updates, or more memory would change, fitted to the width of `to`;

@@ -54,7 +54,7 @@ TEST(what_fits_is_told)
 {
     struct st_advice a = answer_of(2);
 
-    must_hold(&a, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; judged on box\n");
+    must_hold(&a, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; evaluated on box\n");
     must_hold(&a, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
     must_hold(&a, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
     a.tried_count = 1;
@@ -72,7 +72,7 @@ TEST(what_fits_is_told)
     a.tried[0].seconds = 0;
     must_hold(&a, "\n  the step is not predicted: rates of this machine are not known\n");
     a.machine[0] = '\0';
-    must_hold(&a, "; judged on this machine\n");
+    must_hold(&a, "; evaluated on this machine\n");
 }
 
 TEST(epochs_of_data)
