@@ -90,7 +90,7 @@ TEST_SETUP(the_models_files_are_in_it, fixture_setup, fixture_teardown)
     struct st_commit_report report = fixture_commit(c, 1);
 
     assert_int_equal(report.status, STRATA_E_IO);
-    assert_string_equal(report.sentence, "the model's files cannot be written");
+    assert_string_equal(report.sentence.text, "the model's files cannot be written");
     assert_false(report.committed);
     fixture_assert_whole("");
     assert_true(st_swap_reusable(fixture_swap, 1)); /* nothing of the failed one is left */
@@ -164,7 +164,7 @@ TEST_SETUP(another_runs_stay, fixture_setup, fixture_teardown)
     fixture_assert_whole("2 4");
     report = fixture_commit(c, 4);
     assert_int_equal(report.status, STRATA_E_INPUT);
-    assert_non_null(strstr(report.sentence, "step-00000004 exists already, and is kept"));
+    assert_non_null(strstr(report.sentence.text, "step-00000004 exists already, and is kept"));
     st_committer_stop(c);
     c = fixture_started((struct st_committer_opts){.keep = 1, .overwrite = true});
     assert_ok(fixture_commit(c, 4).status);
@@ -215,7 +215,7 @@ TEST_SETUP(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_tea
     assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(report.status, STRATA_E_IO);
     assert_true(report.committed);
-    assert_non_null(strstr(report.sentence, "step-00000001: cannot be removed"));
+    assert_non_null(strstr(report.sentence.text, "step-00000001: cannot be removed"));
     fixture_assert_whole("1 2");
     scratch_holds("save/latest", "step-00000002\n");
     assert_ok(fixture_commit(c, 3).status);
@@ -318,7 +318,7 @@ TEST_SETUP(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardo
     assert_ok(fixture_commit(c, 1).status);
     report = fixture_commit(c, 2);
     assert_int_equal(report.status, STRATA_E_NOSPC);
-    assert_non_null(strstr(report.sentence, "bytes too few"));
+    assert_non_null(strstr(report.sentence.text, "bytes too few"));
     fixture_assert_whole("1");
     assert_int_equal(scratch_entries_with(fixture_save(), "step-"), 1);
     st_committer_stop(c);
@@ -346,7 +346,7 @@ TEST_SETUP(all_parts_need_room, fixture_setup, fixture_teardown)
         assert_true(st_committer_reported(c, &report));
         assert_int_equal(report.status, parts == 1 ? STRATA_OK : STRATA_E_NOSPC);
         if (parts > 1) {
-            assert_non_null(strstr(report.sentence, "bytes too few"));
+            assert_non_null(strstr(report.sentence.text, "bytes too few"));
             assert_int_equal(scratch_entries(job.dir, NULL), 0);
         }
         st_committer_end(c, 1, false);
@@ -417,7 +417,7 @@ static strata_status save_second(void)
     if (st == STRATA_OK && (st = st_committer_submit(c, &job)) == STRATA_OK) {
         st_committer_wait(c);
         assert_true(st_committer_reported(c, &report));
-        st = report.status != STRATA_OK ? st_error(report.status, "%s", report.sentence) : STRATA_OK;
+        st = report.status != STRATA_OK ? st_error_again(report.status, &report.sentence) : STRATA_OK;
         st_committer_stop(c);
     }
     fixture_drop(&job);
