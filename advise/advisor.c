@@ -158,7 +158,7 @@ static strata_status find_least(struct st_advice *out, const struct st_scene *s)
 
 /* --- adapters instead --- */
 
-/* A model that cannot be adapted so is no failure of the question. */
+/* A model that cannot be adapted so is no failure of the advice. */
 static bool is_refusal(strata_status st)
 {
     return st == STRATA_E_CONFIG || st == STRATA_E_INPUT || st == STRATA_E_NOSYS;
@@ -341,20 +341,20 @@ done:
     return st;
 }
 
-strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question)
+strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *q)
 {
-    struct st_scene s = {.q = question};
+    struct st_scene s = {.q = q};
     strata_status st;
 
     st_advisor_tiers(&s);
-    snprintf(out->machine, sizeof(out->machine), "%s", question->machine.name);
-    out->seq = question->seq;
-    out->ranks = question->ranks;
-    out->fp16 = question->machine.capacity.lacks_bf16;
-    memcpy(out->capacity, question->machine.capacity.bytes, sizeof(out->capacity));
-    out->named = question->hardware != NULL;
+    snprintf(out->machine, sizeof(out->machine), "%s", q->machine.name);
+    out->seq = q->seq;
+    out->ranks = q->ranks;
+    out->fp16 = q->machine.capacity.lacks_bf16;
+    memcpy(out->capacity, q->machine.capacity.bytes, sizeof(out->capacity));
+    out->named = q->hardware != NULL;
     if (out->named)
-        out->hardware = *question->hardware;
+        out->hardware = *q->hardware;
     pthread_mutex_init(&s.lock, NULL);
     st = answer(out, &s);
     pthread_mutex_destroy(&s.lock);

@@ -1,4 +1,4 @@
-/* advise/advisor.h - which configuration a machine should train a model with: the question of strata plan.
+/* advise/advisor.h - which configuration a machine should train a model with.
  *
  * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
  * is read again. */
@@ -100,7 +100,7 @@ struct st_advice {
 
 /** Answer it, on threads of its own, too.  Of *out, which is zeros but for what is known of the model, the rest is filled in.
  *  E_INVAL: the batch holds no sequence; the statuses of the source and of planning, but E_NOFIT: that is an answer. */
-strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *question);
+strata_status st_advisor_ask(struct st_advice *out, const struct st_advisor *q);
 void st_advice_free(struct st_advice *advice);
 /** Whether adapters fit where full training does not. */
 bool st_advice_adapters_fit(const struct st_advice *advice);

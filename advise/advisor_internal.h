@@ -1,6 +1,6 @@
-/* advise/advisor_internal.h - shared by the two parts of the question.
+/* advise/advisor_internal.h - shared by the two parts of the advisor.
  *
- * advisor.c         the answer, what would fit, one more of a part
+ * advisor.c         the advice, what would fit, one more of a part
  * advisor_search.c  the candidates' files, and the fastest of them on one machine */
 #ifndef ADVISE_ADVISOR_INTERNAL_H
 #define ADVISE_ADVISOR_INTERNAL_H
