@@ -381,7 +381,7 @@ TEST_SETUP(a_check_of_an_export_says_what_opening_it_does, scratch_create, scrat
 /* The same with the handle there, and the rest not. */
 TEST_SETUP(no_argument_is_left_out, scratch_create, scratch_remove)
 {
-    const struct strata_plan_report_opts no_part = {.opts_size = sizeof(no_part), .parts = 256};
+    const struct strata_plan_report_opts no_part = {.opts_size = sizeof(no_part), .parts = 512};
     const char *json;
     struct run r = {0};
     int32_t ids[4 * RUN_SEQ] = {0};
@@ -433,7 +433,7 @@ TEST_SETUP(no_argument_is_left_out, scratch_create, scratch_remove)
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
     assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
     assert_refused(strata_plan_json(r.plan, NULL, NULL), "json is NULL");
-    assert_refused(strata_plan_json(r.plan, &no_part, &json), "parts 256 has an unknown bit");
+    assert_refused(strata_plan_json(r.plan, &no_part, &json), "parts 512 has an unknown bit");
     assert_refused(strata_plan_print(r.plan, NULL, NULL), "file is NULL");
     assert_refused(strata_engine_create(NULL, r.plan, NULL), "engine is NULL");
     assert_refused(strata_engine_step(r.engine, NULL, ids, NULL, NULL), "tokens is NULL");
