@@ -96,7 +96,7 @@ struct st_mover {
     bool started; /* the members below, up to self, are final; status: whether the io opened */
     bool registered;
     strata_status status;
-    char error[ST_MOVER_ERROR_BYTES];
+    struct st_sentence error;
     pthread_t thread, self;
     struct st_mover_queue inbox;
     struct st_mover_change *changes;

@@ -34,7 +34,7 @@ static void report_start(struct st_mover *m, strata_status st)
 {
     pthread_mutex_lock(&m->lock);
     m->status = st;
-    snprintf(m->error, sizeof(m->error), "%s", strata_last_error());
+    st_error_keep(&m->error);
     m->self = pthread_self();
     m->started = true;
     pthread_cond_signal(&m->ready);
@@ -105,7 +105,7 @@ strata_status st_mover_loop_start(struct st_mover *m)
     if (m->status == STRATA_OK)
         return STRATA_OK;
     join(m);
-    return st_error(m->status, "%s", m->error);
+    return st_error_again(m->status, &m->error);
 }
 
 void st_mover_loop_stop(struct st_mover *m)
