@@ -52,7 +52,7 @@ static const struct {
     {"download_", "", ST_SPAN_COPY},     {"gather_", "", ST_SPAN_COPY},       {"", "_forward", ST_SPAN_FORWARD},
     {"head_norm", "", ST_SPAN_FORWARD},  {"head_stats", "", ST_SPAN_FORWARD}, {"head_loss", "", ST_SPAN_FORWARD},
     {"", "_backward", ST_SPAN_BACKWARD}, {"head_grad", "", ST_SPAN_BACKWARD}, {"finish_host", "", ST_SPAN_UPDATE},
-    {"finish_", "", ST_SPAN_BACKWARD},   {"scatter_", "", ST_SPAN_BACKWARD},  {"fold_", "", ST_SPAN_BACKWARD},
+    {"finish_", "", ST_SPAN_BACKWARD},   {"scatter_", "", ST_SPAN_BACKWARD},  {"reduce_", "", ST_SPAN_BACKWARD},
     {"round_", "", ST_SPAN_BACKWARD},    {"place_", "", ST_SPAN_COPY},        {"update", "", ST_SPAN_UPDATE},
     {"end", "", ST_SPAN_UPDATE},
 };
