@@ -65,8 +65,8 @@ matrix: deps
 fuzz:
 	@tools/install_deps.sh test
 	cmake --preset asan -DSTRATA_CUDA=OFF
-	cmake --build build/asan -j $(JOBS) --target test_core_json_fuzz
-	build/asan/tests/core/test_core_json_fuzz $(FUZZ_ROUNDS) $$(date +%s)
+	cmake --build build/asan -j $(JOBS) --target test_core
+	build/asan/tests/core/test_core json_fuzz $(FUZZ_ROUNDS) $$(date +%s)
 	tools/fuzz_short.sh $(FUZZ_SECONDS) $(JOBS)
 
 clean:

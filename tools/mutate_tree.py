@@ -85,7 +85,7 @@ class Test:
     def __init__(self, entry, command, build, targets):
         values = {p["name"]: p["value"] for p in entry["properties"]}
         self.name, self.command, self.prints = entry["name"], command, values.get("PASS_REGULAR_EXPRESSION")
-        self.folder = values.get("WORKING_DIRECTORY", str(build))
+        self.folder, self.tree = values.get("WORKING_DIRECTORY", str(build)), pathlib.Path(build).parent / "tree"
         self.environment = dict(word.split("=", 1) for word in values.get("ENVIRONMENT", []))
         for word in values.get("ENVIRONMENT_MODIFICATION", []):
             name, change = word.split("=", 1)
@@ -94,10 +94,11 @@ class Test:
         self.targets = {os.path.relpath(w, build) for w in words if w.startswith(f"{build}/")} & targets
 
     def source(self):
-        """engine/test_save of the program tests/engine/test_engine_save."""
+        """engine/test_save of `test_engine save`, engine/test_figures of the program test_engine_figures."""
         folder, _, unit = self.name.partition(".")
         program = next((t for t in self.targets if "/test_" in t), "").rsplit("/", 1)[-1]
-        return f"{folder}/{program.replace(f'test_{folder}_', 'test_', 1) or f'test_{unit}'}"
+        units = [*self.command[1:2], program.removeprefix(f"test_{folder}_"), unit]
+        return next((f"{folder}/test_{u}" for u in units if list(self.tree.glob(f"tests/{folder}/test_{u}.c*"))), self.name)
 
 
 class Build:

@@ -5,7 +5,8 @@
  *     TEST_GROUP(workplace_setup, workplace_teardown);      before the first and after the last test of the file
  *     TEST_MAIN(argc, argv) { ...; return test_run(NULL, NULL); }      where a file reads arguments, or a machine may lack what it tests
  *
- * Tests run in the order of their file.  --all runs the whole of a sample (tests/common/sample.h).
+ * Tests run in the order of their file.  A program may have many files: PROGRAM UNIT runs those of test_UNIT.c, in a process of their
+ * own for ctest.  --all, last, runs the whole of a sample (tests/common/sample.h).
  */
 #ifndef TESTS_COMMON_TEST_H
 #define TESTS_COMMON_TEST_H
