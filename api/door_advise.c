@@ -183,7 +183,7 @@ static strata_status take_dirs(struct asked *a, const char *override)
         if (strchr(config->values.nvme_dirs[i], ',') != NULL || !st_text_is_utf8(config->values.nvme_dirs[i])) {
             strata_config_close(config);
             return st_error_remedy(
-                st_error(STRATA_E_INVAL, "%s: a configuration names directories in UTF-8, and a comma ends one", override),
+                st_error(STRATA_E_INVAL, "%s: a comma ends a directory's name in a configuration, which is UTF-8", override),
                 "strata.nvme", "give a link to it");
         }
     strata_config_close(config);
