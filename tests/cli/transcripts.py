@@ -12,10 +12,12 @@ FILE.txt holds commands of a shell and all that they print:
     = 2, the exit code, where it is not 0
 
 They run one after the other in an empty directory, where $ROOT is the checkout; "\\" ends a line of a command that goes on in the next.
+In a file whose first line is "# masked" numbers are <n>, with their units and the blanks before them: figures have their own tests.
 Whatever differs from one machine to the next is for the command to leave out (sed).  --update writes the file anew: read its diff.
 """
 import difflib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIMIT = 120  # seconds for one command
+NUMBER = re.compile(r"( *)(?<![\w.-])[+-]?\d[\d.]*( ?([KMGT]i?B|B|GB/s|ms|us|s)\b| %)?")
 
 
 def read(path):
@@ -50,11 +53,12 @@ def environment(strata, work):
     return {**keep, "PATH": path, "HOME": work, "TMPDIR": work, "LC_ALL": "C.UTF-8", "ROOT": ROOT, "STRATA_CACHE": ""}
 
 
-def run(command, work, env):
+def run(command, work, env, masked):
     done = subprocess.run(["sh", "-c", command.replace("\\\n", "")], cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
     lines = []
     for mark, text in (("|", done.stdout), ("!", done.stderr)):
         text = text.decode("utf-8", "backslashreplace").replace(work, "WORK").replace(ROOT, "ROOT")
+        text = NUMBER.sub(lambda number: " <n>" if number[1] else "<n>", text) if masked else text
         lines += [f"{mark} {line}".rstrip() for line in text.split("\n")[: -1 if text.endswith("\n") else None] if text]
     return lines + ([f"= {done.returncode}"] if done.returncode else [])
 
@@ -65,8 +69,9 @@ def main():
     lines = []
     try:
         env = environment(strata, work)
-        for kind, text in read(path):
-            lines += [text] if kind == "#" else ["$ " + text, *run(text, work, env)]
+        parts = read(path)
+        for kind, text in parts:
+            lines += [text] if kind == "#" else ["$ " + text, *run(text, work, env, parts[0] == ("#", "# masked"))]
     finally:
         shutil.rmtree(work)
     said = "\n".join(lines) + "\n"
