@@ -293,43 +293,6 @@ TEST(other_names_of_trainer_are_told)
     }
 }
 
-/* The help begins with a command to run, and has its many options in groups. */
-TEST(help_of_train_is_ordered)
-{
-    static const char *const order[] = {"\nExample: the first run",
-                                        "\n  strata train --model nano --data book.txt --max-steps 100",
-                                        "\nModel and data:\n  --model ",
-                                        "\n  --template ",
-                                        "\nSteps and rates:\n",
-                                        "\n  --lr X ",
-                                        "\nAdapters:\n  --lora ",
-                                        "\nEvaluation:\n  --eval-data ",
-                                        "\nResults and checkpoints:\n",
-                                        "\n  --save DIR ",
-                                        "\nConfiguration:\n  --config ",
-                                        "\nMemory and place:\n  --device ",
-                                        "\nSeveral processes:\n  --rank ",
-                                        "\nReports:\n  --metrics ",
-                                        "\n  --help ",
-                                        "\nPresets: "};
-    const char *at;
-    struct program p;
-
-    run2(&p, "train", "--help");
-    at = p.out;
-    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        at = strstr(at, order[i]);
-        if (at == NULL)
-            fail_msg("%s", order[i]);
-    }
-    assert_null(strstr(p.out, "Options:"));
-    assert_null(strstr(p.out, "Prompt and answer:"));
-    program_free(&p);
-    run2(&p, "export", "--help");
-    assert_non_null(strstr(p.out, "\nOptions:\n"));
-    program_free(&p);
-}
-
 /* Short options are paths of the configuration. */
 TEST(short_options_are_overrides)
 {

@@ -493,7 +493,7 @@ TEST_SETUP(every_single_failure_is_clean, scratch_begin, scratch_end)
 }
 
 /* A file that is complete has no descriptor any more: those that others get now stay open when it is aborted. */
-TEST_SETUP(what_has_ended_closes_nothing, scratch_begin, scratch_end)
+TEST_SETUP(abort_after_commit_keeps_foreign_files_open, scratch_begin, scratch_end)
 {
     struct st_new_file f;
     int fds[8];

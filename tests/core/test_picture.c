@@ -332,25 +332,6 @@ TEST(rows_are_merged_apart)
     free(svg);
 }
 
-/* A row grows with what runs in it at once, so that each of many stays as thick as each of few. */
-TEST(each_of_many_has_its_height)
-{
-    struct st_lane_span spans[64];
-    const char *names[] = {"write"};
-    double before = 0;
-
-    for (uint32_t i = 0; i < 64; i++)
-        spans[i] = (struct st_lane_span){0, 1, 1, 0, i, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"};
-    for (uint32_t threads = 1; threads <= 64; threads *= 2) {
-        const struct st_lanes lanes = {"a", 1, names, 1, ST_NO_LANE, spans, threads};
-        const double height = st_lanes_height(&lanes);
-
-        if (threads >= 8 && !(height - before >= 5.0 * threads / 2))
-            fail_msg("%u at once: %g pixels, after %g for half as many", threads, height, before);
-        before = height;
-    }
-}
-
 TEST(names_are_escaped)
 {
     const char *names[] = {"a<&>'b\"", "\x1b[31m\n\xff", "\xef\xbf\xbe"};
@@ -381,27 +362,5 @@ TEST(long_text_is_cut)
     assert_string_equal(text, "<text x='0' y='0' class='label'>abc\xe2\x80\xa6</text>\n"
                               "<text x='-1.3' y='3' class='label'>abcd</text>\n"
                               "<text x='7' y='7' class='label'>a</text>\n");
-    free(text);
-}
-
-TEST(tiers_are_to_scale)
-{
-    struct st_tier_column columns[] = {
-        {"device", 240ull << 20, 120ull << 20, 1 << 20, {{"weights", "fill='red'", 120ull << 20}}, 1},
-        {"host", 100ull << 20, 200ull << 20, 0, {{0}}, 0}};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    struct st_svg svg = {file, 1000, 1000};
-
-    assert_non_null(file);
-    st_tiers_draw(&svg, columns, 2, 0);
-    assert_int_equal(fclose(file), 0);
-    assert_has(text, "<path fill='red' d='M24 160h92v120h-92z'>"); /* half of 240 pixels, from below */
-    assert_has(text, ">free 120 MiB</text>");
-    assert_has(text, "120 MiB used; the smallest plan needs 1.00 MiB");
-    assert_has(text, "<path class='lacks' d='M500 40h92v120h-92z'>");
-    assert_has(text, ">needed at least 200 MiB</text>");
-    assert_has(text, "<path class='held' d='M500 160h92v120h-92z'>"); /* what lacks and what is there: the column's height */
     free(text);
 }

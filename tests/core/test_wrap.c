@@ -110,34 +110,6 @@ TEST(rows_of_a_table_are_cut_at_one_column)
     assert_string_equal(out, "  read      1.25      2.50        0.5\n           1024   0.125\n");
 }
 
-/* Below no header, which would say where columns end; no number is the unit of another. */
-TEST(rows_of_numbers_alone_are_cut)
-{
-    char out[2048];
-
-    paged(out, "a      1.250      2.50      16384         1024        0.125\n");
-    assert_string_equal(out, "a      1.250      2.50      16384\n             1024        0.125\n");
-}
-
-/* What was cut before a line that is no row says nothing of the rows after it. */
-TEST(a_second_table_is_cut_at_columns_of_its_own)
-{
-    static const char *const tables[] = {"name       GB/s      roof      ratio      bytes      seconds\n"
-                                         "read      1.250      2.50        0.5       1024        0.125\n",
-                                         "a    loss    step    norm    scale    rate    epoch   tokens\n"
-                                         "b       1       2       3        4       5        6        7\n"};
-    char first[2048], second[2048], both[2048], out[2048];
-
-    for (int i = 0; i < 2; i++) {
-        paged(first, tables[i]);
-        paged(second, tables[!i]);
-        snprintf(both, sizeof(both), "%s\n%s", tables[i], tables[!i]);
-        paged(out, both);
-        snprintf(both, sizeof(both), "%.900s\n%.900s", first, second);
-        assert_string_equal(out, both);
-    }
-}
-
 TEST(elsewhere_lines_stay)
 {
     char *text = NULL;

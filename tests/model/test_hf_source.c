@@ -502,7 +502,7 @@ TEST(test_a_tokenizer_is_replaced_whole)
 }
 
 /* What lay there at the start is written, whatever becomes of the source. */
-TEST(test_the_source_may_go)
+TEST(test_writer_needs_no_source_after_it_began)
 {
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_writer *w;

@@ -57,7 +57,7 @@ TEST(every_knee_is_found)
     }
 }
 
-TEST(noise_does_not_lead_astray)
+TEST(depth_under_noise_settles_as_without)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct device device = {.knee = 16, .latency_ns = 250000, .noise = 0.5, .now_ns = 1, .random = seed << 32};

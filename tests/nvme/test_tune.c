@@ -108,7 +108,7 @@ TEST(the_knee_is_near_the_best_with_little_in_flight)
 }
 
 /* Each step down is within the tolerance of the one before: what counts is the best. */
-TEST(a_slope_does_not_lead_down)
+TEST(search_on_a_slope_keeps_the_best_rate)
 {
     static const double slopes[] = {0.012, 0.018, 0.04};
 
@@ -178,7 +178,7 @@ TEST(slower_methods_change_nothing)
 }
 
 /* Medians of the last rounds hold against noise of 5 %: the knee stays within 15 % of the best. */
-TEST(noise_does_not_lead_astray)
+TEST(search_in_5_percent_of_noise_stays_within_15_of_the_best)
 {
     struct drive d = {.rate_max = 3e9, .requests_max = 1e5, .latency = 1e-3, .noise = 0.05};
     struct st_tune_result r;

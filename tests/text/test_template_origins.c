@@ -136,7 +136,7 @@ TEST(generation_is_told)
 
 /* Of a text of several origins each letter keeps its own, whatever is done with the text: a to f are the user's, g to l the
  * assistant's, the others the template's. */
-TEST(letters_keep_their_origin)
+TEST(filters_keep_the_origin_of_each_letter)
 {
     static const char *const done[] = {
         "s",
