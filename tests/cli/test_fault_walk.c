@@ -4,7 +4,7 @@
  *     test_cli_fault_walk [PASSES [COMMAND]...]
  *
  * Of each site so many passes fail, from the first to the last; 0: every one.  Default: one, the first or the last, or a few; and
- * of the command lines that begin with the same word and pass a site, one: of its sites they take turns.
+ * of the command lines that pass a site, one: of the sites they take turns.
  * Commands by their first word; without: all. */
 #include "tests/cli/program.h"
 #include "tests/cli/sites.h"
@@ -263,14 +263,7 @@ static bool passes_site(const struct walk *walk, const char *name)
     return false;
 }
 
-static bool same_word(const char *a, const char *b)
-{
-    const size_t length = strcspn(a, " ");
-
-    return length == strcspn(b, " ") && strncmp(a, b, length) == 0;
-}
-
-/* Whether it is this one's turn among those that begin with the same word and pass the site. */
+/* Whether it is this one's turn among those that pass the site. */
 static bool has_turn(const struct walk *walk, const struct site *site)
 {
     unsigned long before = 0, all = 0, turn = 0;
@@ -278,7 +271,7 @@ static bool has_turn(const struct walk *walk, const struct site *site)
     for (const char *c = site->name; *c != '\0'; c++)
         turn = turn * 31 + (unsigned char)*c;
     for (size_t i = 0; i < COUNT(walks); i++)
-        if (walks[i].command != NULL && same_word(walks[i].command, walk->command) && passes_site(&walks[i], site->name)) {
+        if (walks[i].command != NULL && passes_site(&walks[i], site->name)) {
             before += &walks[i] < walk;
             all++;
         }

@@ -206,8 +206,8 @@ TEST(every_key_is_documented_and_comes)
         {"plan advice", "plan --model nano --gpu 4090 --ranks 2 --batch-tokens 4K --json"},
         {"plan advice", "plan --model nano --seq-len 32 --json --tokens 1M --batch-tokens 64 --gpu h100 --drive gen4:2TB"},
         {"plan advice", "plan --model gpt2-xl --json --batch-tokens 1K --gpu 4090 --device-memory 64M --host-memory 64M"},
-        {"plan advice",
-         "plan --model gpt2 --json --seq-len 256 --batch-tokens 1K --gpu 4090 --device-memory 256M --host-memory 512M"},
+        {"plan advice", "plan --model tests/cli/two-blocks --json --seq-len 256 --batch-tokens 1K --gpu 4090 --device-memory "
+                        "256M --host-memory 256M"},
         {"plan hardware", "plan --gpu list --json"},
         {"eval", "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128 --json"},
         {"eval", "eval --model tests/golden/families/llama_linear --data tests/golden/families/llama_linear/tokens.bin --seq-len "

@@ -1,5 +1,6 @@
 /* tests/cli/test_plan_advice.c - strata plan where nothing is chosen: its file plans the same, nothing that was tried is
- * faster, and its advice fits. */
+ * faster, and its advice fits.  tests/cli/two-blocks is GPT-2 with two of its blocks: as large as its table, planned in a tenth
+ * of the time. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -11,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TWO_BLOCKS "tests/cli/two-blocks"
+
 struct question {
     const char *model, *machine, *step;
 };
 
 static const struct question quick[] = {
-    {"gpt2", "--seq-len 256 --machine tests/machines/laptop-8gb.json", "--batch-tokens 1K"},
+    {TWO_BLOCKS, "--seq-len 256 --machine tests/machines/laptop-8gb.json", "--batch-tokens 1K"},
     {"nano", "--gpu 4090", "--batch-tokens 4K"},
 };
 /* What people ask; where a machine named without them cannot do it, with the memory or drive that the answer names. */
@@ -156,8 +159,8 @@ TEST(memory_that_is_given_stays)
 {
     st_json *answer =
         asked(*state, 0,
-              "plan --model qwen2.5-0.5b --seq-len 256 --batch-tokens 1K --gpu 4060-laptop --ram 16GB --drive gen4:1TB "
-              "--host-memory 2GiB --json");
+              "plan --model " TWO_BLOCKS " --seq-len 256 --batch-tokens 1K --gpu 4060-laptop --ram 16GB --drive gen4:1TB "
+              "--host-memory 512MiB --json");
     const double chosen = json_number(st_json_get(answer, "chosen"), "predicted_seconds"),
                  changed = json_number(st_json_get(st_json_get(answer, "changed"), "ram"), "predicted_seconds");
 
@@ -171,7 +174,7 @@ TEST(no_part_more_makes_a_step_longer)
     static const char *const parts[] = {"gpu", "ram", "drive"};
     static const char *const questions[] = {
         "plan --model gpt2 --gpu 4090 --batch-tokens 8K --json",
-        "plan --model smollm2-135m --gpu 4060-laptop --ram 16GB --drive gen3:500GB --batch-tokens 8K --json",
+        "plan --model " TWO_BLOCKS " --seq-len 256 --gpu 4060-laptop --ram 16GB --drive gen3:500GB --batch-tokens 8K --json",
     };
 
     for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++) {
@@ -220,11 +223,12 @@ static void the_files_of_people_plan_the_same(void **state)
 
 TEST(advice_taken_literally_fits)
 {
-    static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --json --device-memory 256MiB "
-                              "--host-memory 1GiB";
+    static const char ask[] =
+        "plan --model " TWO_BLOCKS " --seq-len 256 --batch-tokens 1K --gpu 4090 --json --device-memory 256MiB "
+        "--host-memory 512MiB";
     static const struct {
         const char *tier, *option, *other;
-    } tiers[] = {{"device", "--device-memory", "--host-memory 1GiB"}, {"host", "--host-memory", "--device-memory 256MiB"}};
+    } tiers[] = {{"device", "--device-memory", "--host-memory 512MiB"}, {"host", "--host-memory", "--device-memory 256MiB"}};
     const struct workplace *w = *state;
     st_json *answer = asked(w, 3, ask);
 
@@ -235,8 +239,8 @@ TEST(advice_taken_literally_fits)
         assert_true(least > 0 && least % (64u << 20) == 0);
         for (uint64_t less = 0; less < 2; less++) {
             snprintf(command, sizeof(command),
-                     "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --json %s %lluMiB %s", tiers[i].option,
-                     (unsigned long long)((least >> 20) - 64 * less), tiers[i].other);
+                     "plan --model " TWO_BLOCKS " --seq-len 256 --batch-tokens 1K --gpu 4090 --json %s %lluMiB %s",
+                     tiers[i].option, (unsigned long long)((least >> 20) - 64 * less), tiers[i].other);
             st_json_free(asked(w, less == 0 ? 0 : 3, command));
         }
     }
@@ -246,7 +250,8 @@ TEST(advice_taken_literally_fits)
 /* Where full training has no room adapters may, and beside nf4 with less; their files plan the same on this machine. */
 TEST(adapters_are_offered_where_all_does_not_fit)
 {
-    static const char machine[] = "--model gpt2 --seq-len 256 --gpu 4090 --device-memory 256MiB --host-memory 512MiB --json";
+    static const char machine[] =
+        "--model " TWO_BLOCKS " --seq-len 256 --gpu 4090 --device-memory 256MiB --host-memory 256MiB --json";
     static const char *const methods[] = {"lora", "qlora"};
     const struct workplace *w = *state;
     char command[512];
@@ -285,7 +290,7 @@ TEST(adapters_are_offered_where_all_does_not_fit)
 /* Together: each is lacking, and no more than that. */
 TEST(memories_that_are_advised_together_fit)
 {
-    static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --drive gen4:1TB --json";
+    static const char ask[] = "plan --model " TWO_BLOCKS " --seq-len 256 --batch-tokens 1K --gpu 4090 --drive gen4:1TB --json";
     const struct workplace *w = *state;
     char command[512];
     st_json *answer;
@@ -376,7 +381,7 @@ TEST(data_says_how_long_the_run_is)
 }
 
 /* Whoever says nothing of a run asks; a plan is for those who do, and the answer ends with the plan that it recommends. */
-TEST(what_makes_a_question)
+TEST(plan_without_settings_asks_and_with_one_plans)
 {
     static const struct {
         const char *options;

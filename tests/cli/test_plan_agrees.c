@@ -183,9 +183,9 @@ TEST(short_sequences_are_told_what_would_fit)
     const struct workplace *w = *state;
     struct program p;
 
-    workplace_run(w, &p, "plan --model llama-3-8b --gpu 3060 --ram 8GB --seq-len 32");
+    workplace_run(w, &p, "plan --model smollm2-135m --gpu 3060 --ram 4GB --device-memory 256M --seq-len 32 --batch-tokens 512K");
     assert_int_equal(p.code, 3);
-    assert_non_null(strstr(p.out, "of host memory for a run (--ram) it would"));
+    assert_non_null(strstr(p.out, "of the device's memory ("));
     program_free(&p);
 }
 
@@ -205,11 +205,10 @@ TEST(a_question_takes_directories_as_a_configuration_does)
         char command[512], *text;
         size_t bytes;
 
-        snprintf(
-            command, sizeof(command),
-            "plan --model smollm2-135m --gpu 4060-laptop --ram 16GB --drive gen4:1TB --device-memory 256M --host-memory 256M "
-            "--batch-tokens 2K --set 'strata.nvme=%s' --write {w}/written.json --overwrite",
-            rows[i].value);
+        snprintf(command, sizeof(command),
+                 "plan --model nano --gpu 4090 --drive gen4:1TB --device-memory 12M --host-memory 8M --batch-tokens 256 "
+                 "--set 'strata.nvme=%s' --write {w}/written.json --overwrite",
+                 rows[i].value);
         text = text_of(w, command);
         free(text);
         text = workplace_read(w, "written.json", &bytes);

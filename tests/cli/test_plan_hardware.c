@@ -12,7 +12,7 @@
 #define NVME                                                                                                                     \
     "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme "         \
     "/nowhere/that/is "
-#define PLAN  "plan --model gpt2 --seq-len 128 --json " NVME
+#define PLAN  "plan --model tests/cli/two-blocks --seq-len 128 --json " NVME
 #define NAMES "--gpu 4090 --ram 64GB --drive 7GB/s:2TBx2 "
 
 static st_json *json_of(const struct program *p)

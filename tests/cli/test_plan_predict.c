@@ -103,8 +103,8 @@ TEST(a_slow_disk_is_named)
     double step, busy = 0;
     st_json *root;
 
-    write_machine(w, "6e9", "12e9", "1e9");
-    root = plan_json(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere --json --grad-accum 2 " SWAPPED);
+    write_machine(w, "6e8", "12e8", "1e9");
+    root = plan_json(w, &p, "plan --model gpt2 --machine {w}/card.json --nvme /nowhere --json --grad-accum 2 " SWAPPED);
     step = json_number(root, "predicted_seconds");
     assert_true(st_json_bool(st_json_get(root, "simulated")));
     assert_true(step >= json_number(root, "hardware_bound_seconds") * (1 - 1e-6));
@@ -240,8 +240,8 @@ TEST(text_says_the_same)
     const struct workplace *w = *state;
     struct program p;
 
-    write_machine(w, "6e9", "12e9", "1e9");
-    workplace_run_ok(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere " SWAPPED);
+    write_machine(w, "6e8", "12e8", "1e9");
+    workplace_run_ok(w, &p, "plan --model gpt2 --machine {w}/card.json --nvme /nowhere " SWAPPED);
     assert_non_null(strstr(p.out, "predicted step: "));
     assert_non_null(strstr(p.out, "compute waits for: "));
     assert_non_null(strstr(p.out, "<- chosen"));

@@ -163,7 +163,7 @@ TEST(tables_fit)
         "info --nvme {w}/nvme",
         "check configs/zero3_nvme.json",
         "plan --model gpt2 --grad-accum 4 --machine tests/machines/laptop-8gb.json",
-        "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
+        "plan --model tests/cli/two-blocks --machine tests/machines/laptop-8gb.json",
         "bench update --params 64K --repeats 1",
         "bench step --model nano --seq-len 32 --simulate --machine tests/machines/two-cores.json",
         TRAIN,

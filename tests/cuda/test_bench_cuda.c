@@ -127,7 +127,7 @@ TEST(ops_are_timed_by_events)
 }
 
 #define TRAIN                                                                                                                    \
-    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 3 --machine {w}/machine.json --quiet --digest --device "    \
+    "train --model nano --data {w}/good.bin --seq-len 16 --max-steps 3 --machine {w}/machine.json --quiet --digest --device "    \
     "cuda --device-memory 6MiB " ON_HOST
 
 /* Streamed through a small device: all lanes have calls, and the times between their queues' events are those of the trace. */

@@ -7,6 +7,8 @@ set -eu
 strata=$1
 configs=$2/configs
 extent=${3:-sample}
+size="--seq-len 16 --max-steps 2 --set train_micro_batch_size_per_gpu=1"
+[ "$extent" != --all ] || size="--seq-len 32 --max-steps 3 --set train_micro_batch_size_per_gpu=2"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -23,8 +25,8 @@ run()
 {
     name=$1
     shift
-    "$strata" train --model nano --data text.bin --config "$configs/demo_nano.json" --seq-len 32 --max-steps 3 --digest --quiet \
-        --nvme swap --set train_micro_batch_size_per_gpu=2 --metrics "$name.jsonl" "$@" >"$name.log"
+    "$strata" train --model nano --data text.bin --config "$configs/demo_nano.json" $size --digest --quiet \
+        --nvme swap --metrics "$name.jsonl" "$@" >"$name.log"
     grep _digest "$name.log" | tr -s ' ' >"$name.digest"
     [ "$(wc -l <"$name.digest")" -eq 2 ] || { echo "$name: no digests" >&2; cat "$name.log" >&2; exit 1; }
     sed -n 's/^{"step":[0-9]*,.*"loss":\([0-9.eE+-]*\).*/\1/p' "$name.jsonl" >"$name.loss"

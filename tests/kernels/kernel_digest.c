@@ -1,10 +1,12 @@
-/* tests/kernels/kernel_digest.c - kernel_digest TABLE: prints a digest of what each kernel of the table writes for fixed inputs.
+/* tests/kernels/kernel_digest.c - kernel_digest TABLE [LENGTHS]: prints a digest of what each kernel of the table writes for
+ * fixed inputs, of all four lengths or the first LENGTHS.
  *
  * The lines are equal for every table on every processor: test_neon.sh compares those of two. */
 #include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ELEMS_MAX  65537u
 #define BLOCKS_MAX (ELEMS_MAX / ST_NORM_BLOCK + 1u)
@@ -190,12 +192,13 @@ int main(int argc, char **argv)
 {
     static const size_t lengths[] = {131, 4093, 12421, ELEMS_MAX}; /* primes */
     const struct st_kernels *const k = st_kernels_pick(argc > 1 ? argv[1] : NULL);
+    const size_t all = sizeof(lengths) / sizeof(lengths[0]), asked = argc > 2 ? strtoul(argv[2], NULL, 10) : all;
 
     if (k == NULL) {
         fprintf(stderr, "kernel_digest: no table %s here\n", argv[1]);
         return 1;
     }
-    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+    for (size_t l = 0; l < all && l < asked; l++) {
         planes.elems = lengths[l];
         for (int n = 0; n < ST_RULE_COUNT * ST_MOMENTS_COUNT; n++) {
             digest_updates(k, (enum st_rule)(n / ST_MOMENTS_COUNT), (enum st_moment_format)(n % ST_MOMENTS_COUNT), false);

@@ -1,18 +1,19 @@
 /* test_plan_huge - a trillion parameters in 1000 blocks, everything on NVMe, gated: the planner's size stays within bounds that
  * are functions of pages, not of parameters.  The time is printed, not evaluated.
- * And the memory that a large model's run takes for saving. */
+ * And the memory that a large model's run takes for saving.  A sample leaves out the models of 70 billion parameters. */
 #include "core/system/clock.h"
 #include "offload/machine/machine.h"
 #include "offload/program/tables.h"
 #include "plan_fixture.h"
+#include "tests/common/sample.h"
 #include "tests/common/test.h"
 
 #include <string.h>
 
-static void huge_workload(struct st_workload *w)
+static void huge_workload(struct st_workload *w, uint32_t blocks)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
-                                     .blocks = 1000,
+                                     .blocks = blocks,
                                      .hidden = 9216,
                                      .vocab = 131072,
                                      .slice_rows = 256,
@@ -24,7 +25,7 @@ static void huge_workload(struct st_workload *w)
     plan_workload(w, &sizes, NULL);
 }
 
-static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_elems, uint64_t chunk_most)
+static struct st_plan *huge_plan(uint32_t blocks, uint64_t device, uint64_t host, uint64_t chunk_elems, uint64_t chunk_most)
 {
     const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
                                      .optimizer_tier = STRATA_TIER_NVME,
@@ -39,7 +40,7 @@ static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_
     struct st_plan *plan;
     uint64_t start;
 
-    huge_workload(&w);
+    huge_workload(&w, blocks);
     start = st_clock_ns();
     plan = plan_try(&w, &machine, &policy, "huge");
     assert_true(plan->fits);
@@ -53,7 +54,7 @@ static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_
 
 TEST(chunks_grow_with_the_model)
 {
-    struct st_plan *plan = huge_plan(80ull << 30, 2560ull << 30, 0, 0);
+    struct st_plan *plan = huge_plan(1000, 80ull << 30, 2560ull << 30, 0, 0);
 
     assert_true(plan->program.workload.params > 1000000000000);
     assert_true(plan->program.chunk_count <= 20000);
@@ -65,7 +66,7 @@ TEST(chunks_grow_with_the_model)
 
 TEST(ample_memory_is_divided_as_fast)
 {
-    struct st_plan *plan = huge_plan(20000ull << 30, 20000ull << 30, 0, 0);
+    struct st_plan *plan = huge_plan(200, 20000ull << 30, 20000ull << 30, 0, 0);
 
     assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
     st_plan_destroy(plan);
@@ -74,12 +75,12 @@ TEST(ample_memory_is_divided_as_fast)
 /* A fixed chunk is obeyed, and so is an upper limit. */
 TEST(given_chunks_are_obeyed)
 {
-    struct st_plan *plan = huge_plan(80ull << 30, 4096ull << 30, 8u << 20, 0);
+    struct st_plan *plan = huge_plan(20, 80ull << 30, 4096ull << 30, 8u << 20, 0);
 
     assert_int_equal(plan->policy.chunk_elems, 8u << 20);
     st_plan_destroy(plan);
-    plan = huge_plan(80ull << 30, 4096ull << 30, 0, 10000000);
-    assert_int_equal(plan->policy.chunk_elems, 10000000 / ST_TILE_ELEMS * ST_TILE_ELEMS);
+    plan = huge_plan(20, 80ull << 30, 4096ull << 30, 0, 1000000);
+    assert_int_equal(plan->policy.chunk_elems, 1000000 / ST_TILE_ELEMS * ST_TILE_ELEMS);
     st_plan_destroy(plan);
 }
 
@@ -103,7 +104,7 @@ TEST(choices_are_bounded)
     assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
     machine.capacity.bytes[STRATA_TIER_HOST] = 1ull << 40;
     machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 46;
-    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+    for (size_t i = sample_is_all() ? 0 : 1; i < sizeof(runs) / sizeof(runs[0]); i++) {
         const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                          .blocks = runs[i].blocks,
                                          .hidden = 8192,
@@ -146,7 +147,7 @@ TEST(saving_takes_little_memory)
     struct st_machine machine;
 
     assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < (sample_is_all() ? 4 : 2); i++) {
         const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                          .blocks = models[i / 2].blocks,
                                          .hidden = models[i / 2].hidden,

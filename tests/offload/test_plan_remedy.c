@@ -2,6 +2,7 @@
  * advised. */
 #include "core/base/error.h"
 #include "plan_fixture.h"
+#include "tests/common/sample.h"
 #include "tests/common/test.h"
 
 #include <stdio.h>
@@ -84,7 +85,7 @@ TEST(advice_that_is_followed_fits)
     struct st_workload w;
 
     plan_workload(&w, &sizes, NULL);
-    for (uint32_t device = 18; device <= 28; device++)
+    for (uint32_t device = 18; device <= 28; device += sample_is_all() ? 1 : 3)
         for (uint32_t host = 18; host <= 28; host += 2)
             for (int optimizer = 0; optimizer < STRATA_TIER_COUNT; optimizer++)
                 for (int param = 0; param < STRATA_TIER_COUNT; param++) {
@@ -96,7 +97,7 @@ TEST(advice_that_is_followed_fits)
                 }
     print_message("%u fit, %u advised and followed, %u lack more than settings can give\n", seen.fits, seen.followed,
                   seen.hopeless);
-    assert_true(seen.fits > 50 && seen.followed > 50 && seen.hopeless > 50);
+    assert_true(seen.fits > 10 && seen.followed > 10 && seen.hopeless > 10);
     st_workload_fini(&w);
 }
 

@@ -3,6 +3,7 @@
 #include "offload/simulate/bounds.h"
 #include "offload/simulate/cost.h"
 #include "simulate_fixture.h"
+#include "tests/common/sample.h"
 #include "tests/common/test.h"
 
 #include "core/base/rng.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CASES 120u
+#define CASES (sample_is_all() ? 120u : 24u)
 #define PAGES 64u
 
 /* A change of one rate moves which op goes first, so a faster machine may be slower by a little (Graham's anomaly). */
