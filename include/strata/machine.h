@@ -35,7 +35,7 @@ struct strata_machine_opts {
      *  planned (STRATA_USE_PLAN) its capacities, too.  NULL: none. */
     const char *file;
     /** In place of `file`, for plans: a card (its name or an alias, such as "4090"), memory ("128GB" or "128GB:2xDDR5-5600";
-     *  NULL: assumed) and drives ("7GB/s:2TB", "gen4:2TBx2").  NULL: none. */
+     *  NULL: assumed) and drives ("7GB/s:2TB", "gen4:2TBx2", or one "none").  NULL: none. */
     const char *gpu, *ram;
     const char *const *drives; /**< [drive_count] */
     uint32_t drive_count;

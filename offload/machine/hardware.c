@@ -407,12 +407,13 @@ static strata_status parse_drive(struct st_hardware *h, const char *text)
 
 strata_status st_hardware_parse(struct st_hardware *out, const struct st_hardware_choice *choice)
 {
+    const bool none = choice->drive_count == 1 && strcmp(choice->drives[0], "none") == 0;
     struct st_hardware h = {0};
     strata_status st = parse_card(&h, choice->gpu);
 
     if (st == STRATA_OK)
         st = parse_ram(&h, choice->ram);
-    for (uint32_t i = 0; i < choice->drive_count && st == STRATA_OK; i++)
+    for (uint32_t i = 0; i < choice->drive_count && st == STRATA_OK && !none; i++)
         st = parse_drive(&h, choice->drives[i]);
     if (st == STRATA_OK)
         *out = h;

@@ -254,9 +254,13 @@ TEST(drives_are_read)
                                       "7GB/s:2TBx65", "101GB/s:2TB", "7GB/s:1001TB", "gen6:2TB",     "7:2",        "7GB/s:2TB x2",
                                       "0GB/s:2TB",    "7GB/s:0TB",   "gen4",         "7GB/s:2TBx1.5"};
     static const char *const several[] = {"7GB/s:2TBx63", "gen4:2TB", "sata:1TB"};
+    static const char *const mixed[] = {"none", "gen4:2TB"};
     struct st_hardware h;
-    const char *text = "3500MB/s:1TBx3";
+    const char *text = "none";
 
+    assert_int_equal(parse(&h, "4090", NULL, &text, 1), STRATA_OK);
+    assert_int_equal(h.drive_count, 0);
+    text = "3500MB/s:1TBx3";
     assert_int_equal(parse(&h, "4090", NULL, &text, 1), STRATA_OK);
     assert_int_equal(h.drive_count, 3);
     assert_true(near(h.drives[2].read, 3.5e9, 1e-9));
@@ -268,6 +272,7 @@ TEST(drives_are_read)
     assert_int_equal(parse(&h, "4090", NULL, several, 2), STRATA_OK);
     assert_int_equal(h.drive_count, ST_HARDWARE_DRIVES_MAX);
     assert_int_equal(parse(&h, "4090", NULL, several, 3), STRATA_E_INVAL);
+    assert_int_equal(parse(&h, "4090", NULL, mixed, 2), STRATA_E_INVAL);
 }
 
 /* A slow drive of the same size holds less of a swap than a fast one, so that both are done at the same time. */
