@@ -13,6 +13,7 @@
 #include "strata/model.h"
 #include "strata/types.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,9 +241,12 @@ static const struct command commands[] = {
 int cli_fail(strata_status st)
 {
     const char *sentence = strata_last_error();
-    char prefix[64];
+    char prefix[64], closed[128];
 
     fflush(stdout);
+    snprintf(closed, sizeof(closed), CLI_STDOUT_FAILS ": %s", strerror(EPIPE));
+    if (strcmp(sentence, closed) == 0)
+        return strata_status_exit_code(st);
     snprintf(prefix, sizeof(prefix), "%serror: ", cli_ranks_prefix());
     cli_told_print(stderr, prefix, *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
@@ -335,7 +339,7 @@ static int finish_output(int code)
 {
     const int err = st_print_flush(stdout);
 
-    return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, "cannot write to standard output"));
+    return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, CLI_STDOUT_FAILS));
 }
 
 /* For tests: prints which sites were passed, or which one fired. */

@@ -29,7 +29,11 @@ enum cli_command cli_command_named(const char *name);
 struct strata_tokens;
 strata_status cli_tokens_write(struct strata_tokens **tokens, const struct cli_args *args);
 
-/** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`. */
+/** Begins the sentence of every command whose standard output cannot be written. */
+#define CLI_STDOUT_FAILS "cannot write to standard output"
+
+/** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`.  A pipe that the reader has
+ *  closed, as head does, is no news to anybody: only the exit code says it. */
 int cli_fail(strata_status st);
 
 #endif

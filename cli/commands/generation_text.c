@@ -1,5 +1,6 @@
 /* cli/commands/generation_text.c - tokens as what they stand for: ids, bytes, or text that no later token changes. */
 #include "cli/commands/generation.h"
+#include "cli/commands/commands.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 
@@ -22,7 +23,7 @@ static strata_status flush(const struct cli_generation *g)
 {
     const int err = !prints(g) ? 0 : st_print_flush(stdout);
 
-    return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
+    return err == 0 ? STRATA_OK : st_error_errno(err, CLI_STDOUT_FAILS);
 }
 
 /* A zero byte, which neither JSON nor a message can hold, becomes one that is written as U+FFFD. */

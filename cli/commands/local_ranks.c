@@ -1,6 +1,7 @@
 /* cli/commands/local_ranks.c - see local_ranks.h.  All of it runs on the main thread: the one that waits for signals writes their
  * numbers to a pipe. */
 #include "cli/commands/local_ranks.h"
+#include "cli/commands/commands.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/rank_lines.h"
 #include "cli/commands/rank_output.h"
@@ -452,7 +453,7 @@ strata_status cli_local_ranks_run(const struct cli_local_ranks *of, int *code)
     if (st != STRATA_OK && l.alive > 0)
         st = give_up(&l, st);
     if (st == STRATA_OK && l.outputs[0].err != 0 && (l.code == 0 || l.outputs[0].err != EPIPE)) /* which the ranks have said */
-        st = st_error_errno(l.outputs[0].err, "cannot write to standard output");
+        st = st_error_errno(l.outputs[0].err, CLI_STDOUT_FAILS);
     close_launch(&l);
     *code = l.code;
     return st;

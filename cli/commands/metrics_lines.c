@@ -1,5 +1,6 @@
 /* cli/commands/metrics_lines.c - see metrics_lines.h. */
 #include "cli/commands/metrics_lines.h"
+#include "cli/commands/commands.h"
 
 #include "cli/options/output.h"
 #include "cli/report/metrics.h"
@@ -226,7 +227,7 @@ static void write_stdout(struct cli_lines *lines, cli_line_fn *put, void *ctx)
     put(ctx, &lines->stdout_writer);
     if ((err = st_print_flush(stdout)) == 0)
         return;
-    (void)st_error_errno(err, "cannot write to standard output");
+    (void)st_error_errno(err, CLI_STDOUT_FAILS);
     stop(&lines->stdout_on, lines->stdout_sentence);
 }
 

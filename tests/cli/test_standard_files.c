@@ -52,7 +52,7 @@ TEST(closed_files_are_nobodys)
     workplace_remove(w, "m.jsonl");
 }
 
-TEST(a_pipe_that_nobody_reads_is_named)
+TEST(a_pipe_that_nobody_reads_is_an_exit_code)
 {
     static const char *const commands[] = {"--help",
                                            "plan --model gpt2 --micro-batch 1 --machine {w}/machine.json",
@@ -76,7 +76,7 @@ TEST(a_pipe_that_nobody_reads_is_named)
         program_start_on(&p, words, ends[1], -1);
         close(ends[1]);
         program_wait(&p);
-        if (p.code != 4 || strstr(p.err, "cannot write to standard output: Broken pipe") == NULL)
+        if (p.code != 4 || strstr(p.err, "error") != NULL)
             fail_msg("strata %s: exit code %d: %s", commands[i], p.code, p.err);
         program_free(&p);
         free(line);
