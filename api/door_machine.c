@@ -26,7 +26,10 @@ strata_status strata_device_check(const char *device)
     if (is_gpu(device))
         return st_device_find(device) != NULL
                    ? STRATA_OK
-                   : st_error_remedy(st_error(STRATA_E_NOSYS, "machine.device %s: this build has no GPU support", device),
+                   : st_error_remedy(st_error(STRATA_E_NOSYS,
+                                              "machine.device %s: this build has no GPU support (made without CUDA: "
+                                              "docs/install.md)",
+                                              device),
                                      "machine.device", "use machine.device cpu");
     return st_error_remedy(st_error(STRATA_E_INVAL, "machine.device: unknown device \"%s\"", device), "machine.device",
                            "use cpu, cuda or cuda:N");
