@@ -79,9 +79,9 @@ static const struct command commands[] = {
      "The same planner that train uses: bytes on each tier, bytes per step on each link, and with rates (--machine or "
      "--measure) the shortest possible step and what would make it shorter.  Takes a whole command line of train, reads no "
      "weights and trains nothing.\n\n"
-     "Only a model and a machine ask which configuration to train with: the fastest that fits, how long a run takes (--tokens "
-     "1B, or --data FILE.bin --epochs 3), what a larger card would change, and what lies where; or the least memory that would "
-     "fit.  Options of a run (--config, --set, --micro-batch, --lr, --out ...), --scale and --ops give that run's "
+     "With only --model and a machine, plan searches for the fastest configuration that fits.  It says how long a run takes "
+     "(--tokens 1B, or --data FILE.bin --epochs 3), what a larger card would change, and what lies where; or the least memory "
+     "that would fit.  Options of a run (--config, --set, --micro-batch, --lr, --out ...), --scale and --ops give that run's "
      "plan.\n\n"
      "Example: how is Llama 3.1 8B trained on a 4090?\n"
      "  strata plan --model llama-3.1-8b --gpu 4090 --ram 64GB --drive 7GB/s:2TB --tokens 1B --write ds.json\n\n"
@@ -284,10 +284,7 @@ static void print_variables(FILE *file)
               "(libnccl.so.2), STRATA_MPI (strata_mpi.so)\n"
               "\nSTRATA_CACHE names the directory where the rates of this machine are kept for an hour, in place of strata in "
               "XDG_CACHE_HOME or in ~/.cache; empty: they are not kept\n");
-    st_print_text(file, "\nVariables of launchers that say which of several processes this is: ");
-    for (uint32_t i = 0; strata_comm_variable(i) != NULL; i++)
-        st_print(file, "%s%s", i > 0 ? ", " : "", strata_comm_variable(i));
-    st_print_text(file, "\n");
+    st_print_text(file, "\nVariables of launchers say which of several processes this is: docs/ranks.md\n");
 }
 
 static void print_help(const struct command *command)
