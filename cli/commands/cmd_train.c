@@ -187,6 +187,7 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK && args->out == NULL && t->says.save[0] == '\0' && speaks(t))
         st_log(ST_LOG_NOTICE, "neither --out DIR nor --save DIR is given: what this run learns is lost when it ends");
     cli_progress_init(&t->progress, people(args), args->quiet, t->steps, t->says.steps_per_print);
+    t->progress.verbose = args->verbose;
     if (st == STRATA_OK)
         st = strata_plan_measure(t->run.plan);
     cli_progress_work_end(&t->progress);

@@ -97,7 +97,7 @@ struct cli_args {
     bool pool, sweep; /* verify */
     bool all;         /* check */
     bool prefix;      /* launch */
-    bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, merge, help;
+    bool chat, json, quiet, verbose, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, merge, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required

@@ -259,6 +259,8 @@ static const struct cli_option options[] = {
     {{"logging-steps"}, CLI_CMD_TRAIN | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "steps_per_print", 1, WHOLE_MAX, "N", "a line of progress stays every N steps; below 1: a part of the run; default: about 40 lines of a run"},
     {{"quiet"}, CLI_CMD_TRAIN | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL,
      "no tables, no progress and no figures"},
+    {{"verbose"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(verbose), NULL, 0, 0, NULL,
+     "lines of progress also have mean loss, step by bound, time split, MFU, bytes of each tier and rates of links"},
     {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_TOKENS | BENCHES, VALUE_FLAG, AT(json),
      NULL, 0, 0, NULL, "JSON on standard output, bench: an object for each row"},
     FOR(CLI_CMD_TRAIN, NULL, "the metrics on standard output, everything else on standard error"),

@@ -188,6 +188,8 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
         put(&l, "%.4f b/B", v[CLI_BITS_PER_BYTE]);
     put(&l, "norm %.4g", v[CLI_GRAD_NORM]);
     put(&l, "lr %.3g", v[CLI_LR]);
+    if (!p->verbose)
+        return;
     if (!isnan(v[CLI_LOSS_MEAN]))
         put(&l, "mean loss %.4f", v[CLI_LOSS_MEAN]);
     put_times(&l, step);

@@ -13,6 +13,7 @@ enum cli_line { CLI_LINE_NONE, CLI_LINE_STEP, CLI_LINE_WORK };
 struct cli_progress {
     FILE *file;
     bool quiet, terminal;        /* terminal: the last line can be rewritten */
+    bool verbose;                /* steps: with times, mean loss, tiers and links; set after init */
     bool narrow;                 /* a terminal of any kind: lines are cut to its width */
     bool patient;                /* work goes on despite a signal: ranks end together, where all hear of it */
     uint64_t steps_total, every; /* one line in `every` steps stays */

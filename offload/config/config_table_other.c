@@ -3,7 +3,7 @@
 #include "offload/config/config_table.h"
 
 #define METRICS   "metrics go to train.metrics FILE.jsonl"
-#define PROFILED  "every progress line and the metrics show time, FLOPs and utilisation"
+#define PROFILED  "the metrics show time, FLOPs and utilisation"
 #define OWN_FILES "strata writes its own files; DeepSpeed's checkpoints are neither written nor read"
 #define TRAINER   "an argument of a trainer, not of the engine"
 

@@ -296,7 +296,7 @@ static const struct st_field gradient_rows[] = {
 static const struct st_field toplevel_rows[] = {
     {.path = "steps_per_print", .type = ST_FIELD_INT, ST_BOUND(U32, steps_per_print), .min = 0, .max = U32_MAX, .near = 1, .fallback = "0",
      .help = "optimizer steps between progress lines; 0: automatic; Infinity, which Accelerate writes: hardly ever"},
-    ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "every progress line and the metrics show how the time is divided",
+    ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "the metrics show how the time is divided",
                   "print the time split"),
     ST_ROW_NOTICE("memory_breakdown", BOOL, "false", "the plan and the metrics show the memory of each tier",
                   "print memory use"),

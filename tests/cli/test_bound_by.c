@@ -355,7 +355,7 @@ static void line_of(char line[CLI_PROGRESS_LINE_MAX], const struct cli_step *ste
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    struct cli_progress p = {.file = file, .steps_total = 1, .every = 1, .narrow = narrow};
+    struct cli_progress p = {.file = file, .steps_total = 1, .every = 1, .narrow = narrow, .verbose = true};
 
     assert_non_null(file);
     cli_progress_step(&p, step);

@@ -66,7 +66,7 @@ TEST(verdicts)
         {"{\"gradient_allreduce_op\": \"mean\"}", "gradient_allreduce_op", ST_VERDICT_HONOURED, NULL},
         {"{\"gradient_allreduce_op\": \"sum\"}", "gradient_allreduce_op", ST_VERDICT_NOTICE, "nothing to combine"},
         {"{\"dataloader_drop_last\": true}", "dataloader_drop_last", ST_VERDICT_NOTICE, "whole batches"},
-        {"{\"wall_clock_breakdown\": true}", "wall_clock_breakdown", ST_VERDICT_NOTICE, "progress line"},
+        {"{\"wall_clock_breakdown\": true}", "wall_clock_breakdown", ST_VERDICT_NOTICE, "metrics show"},
         {Z("\"reduce_bucket_size\": 5e8"), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "buckets"},
         {Z("\"reduce_bucket_size\": \"auto\""), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "hidden^2"},
         {Z("\"stage3_prefetch_bucket_size\": \"auto\""), "zero_optimization.stage3_prefetch_bucket_size", ST_VERDICT_NOTICE,
