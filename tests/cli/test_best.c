@@ -143,7 +143,7 @@ TEST(lines_have_the_mean)
     size_t bytes;
     char *metrics;
 
-    workplace_run_ok(w, &p, RUN "--max-steps 24 --metrics {w}/m.jsonl");
+    workplace_run_ok(w, &p, RUN "--max-steps 24 --verbose --metrics {w}/m.jsonl");
     assert_non_null(strstr(p.out, " | mean loss "));
     program_free(&p);
     metrics = workplace_read(w, "m.jsonl", &bytes);

@@ -287,6 +287,7 @@ TEST(what_ranks_saved_is_read_by_one)
         workplace_run_ok(w, &p, commands[i]);
         program_free(&p);
     }
+    workplace_remove(w, "merged");
 }
 
 /* Weights of such a checkpoint are read with the adapter that they were saved with, and no other; and a run without one has none
