@@ -60,13 +60,22 @@ static double worn(const struct st_advice *a)
 
 /* --- text --- */
 
+/* DeepSpeed's "none" would read as no weights. */
+static const char *place_of(strata_tier tier)
+{
+    return tier == STRATA_TIER_DEVICE ? "device" : st_advisor_tier(tier);
+}
+
 static void print_settings(const struct st_advice *a, const struct st_tried *t, FILE *file)
 {
     if (a->ranks > 1)
         st_print(file, "ZeRO stage %u, ", t->tiers.stage);
-    st_print(file, "optimizer %s, weights %s, %s%u x %u sequences", st_advisor_tier(t->tiers.optimizer),
-             st_advisor_tier(t->tiers.param), t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "",
-             t->grad_accum, t->micro_batch);
+    if (t->tiers.optimizer == STRATA_TIER_DEVICE && t->tiers.param == STRATA_TIER_DEVICE)
+        st_print_text(file, "all on the device, ");
+    else
+        st_print(file, "optimizer %s, weights %s, ", place_of(t->tiers.optimizer), place_of(t->tiers.param));
+    st_print(file, "%smicro-batch %u, accumulation %u",
+             t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "", t->micro_batch, t->grad_accum);
     if (a->ranks > 1)
         st_print_text(file, " on each rank");
 }
@@ -174,29 +183,38 @@ static void print_best(const struct st_advice *a, FILE *file)
     print_length(a, best, file);
 }
 
-/* One sentence: what of which tiers would do, a machine's for all its ranks; tiers of 0 bytes stay as they are.  What the parts
- * of a named machine do not have no option gives. */
-static void print_enough(const struct st_advice *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+/* So much of a tier.  What a named machine's parts do not have takes another part, and the budget, where one is given. */
+static void print_tier(const struct st_advice *a, strata_tier tier, uint64_t bytes, FILE *file)
 {
-    static const char *const words[] = {"the device's memory (strata.device_memory=", "host memory (strata.host_memory=",
-                                        "drives ("},
-                             *const parts[] = {"the device's memory for a run (machine.gpu)",
-                                               "host memory for a run (machine.ram)", "drives for a run (machine.drives)"};
-    const char *before = "    with ";
+    static const char *const words[] = {"the device's memory", "host memory", "drives"}, *const keys[] = {
+                                                                                             "strata.device_memory=",
+                                                                                             "strata.host_memory=", ""};
     struct st_machine machine = {0};
-    char size[24];
+    char size[24], part[80];
 
+    st_size_text(size, bytes);
     if (a->named)
         st_hardware_machine(&machine, &a->hardware);
-    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        const uint64_t of_node = t == STRATA_TIER_DEVICE || a->ranks <= 1 ? bytes[t] : bytes[t] * a->here;
-        const bool lacks_part = a->named && of_node > machine.capacity.bytes[t];
+    if (!a->named || bytes <= machine.capacity.bytes[tier])
+        st_print(file, "%s of %s (%s%" PRIu64 "MiB)", size, words[tier], keys[tier], bytes >> 20);
+    else if (!st_hardware_enough(part, sizeof(part), &a->hardware, tier, bytes))
+        st_print(file, "%s of %s (no part by name has it)", size, words[tier]);
+    else if (a->given[tier])
+        st_print_keyed(file, "%s (%s%" PRIu64 "MiB of it for a run)", part, keys[tier], bytes >> 20);
+    else
+        st_print_keyed(file, "%s (%s of it for a run)", part, size);
+}
 
+/* One sentence: what of which tiers would do, a machine's for all its ranks; tiers of 0 bytes stay as they are. */
+static void print_enough(const struct st_advice *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+{
+    const char *before = "    with ";
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         if (bytes[t] == 0)
             continue;
-        st_print_keyed(file, "%s%s of %s", before, st_size_text(size, of_node), lacks_part ? parts[t] : words[t]);
-        if (!lacks_part)
-            st_print(file, "%" PRIu64 "MiB)", of_node >> 20);
+        st_print_text(file, before);
+        print_tier(a, (strata_tier)t, t == STRATA_TIER_DEVICE || a->ranks <= 1 ? bytes[t] : bytes[t] * a->here, file);
         before = " and ";
     }
     st_print_text(file, " it would, the rest as it is\n");
@@ -265,7 +283,7 @@ static void print_instead(const struct st_advice *a, FILE *file)
         print_sections(i->config, file);
     }
     if (head)
-        st_print_text(file, "    these lines belong in the configuration; as JSON it is whole\n");
+        st_print_text(file, "    these lines belong in the configuration\n");
 }
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)
@@ -276,6 +294,8 @@ static bool same_settings(const struct st_tried *a, const struct st_tried *b)
 
 static void print_changes(const struct st_advice *a, FILE *file)
 {
+    static const char *const instead[ST_CHANGE_COUNT] = {
+        [ST_CHANGE_GPU] = "another card: ", [ST_CHANGE_RAM] = "more memory: ", [ST_CHANGE_DRIVE] = "more drives: "};
     const struct st_tried *now = a->config != NULL ? &a->tried[a->best] : NULL;
     char text[24];
     bool head = false;
@@ -286,9 +306,10 @@ static void print_changes(const struct st_advice *a, FILE *file)
         if (!change->fits)
             continue;
         if (!head)
-            st_print_text(file, now != NULL ? "  one more would make it:\n" : "  it would also fit with one of:\n");
+            st_print_text(file, now != NULL ? "  with one change the step would take:\n" : "  it would also fit with one of:\n");
         head = true;
-        st_print(file, "    %-40s %9s a step", change->what, st_seconds_text(text, change->best.seconds));
+        st_print(file, "    %s%-*s %9s", instead[c], 44 - (int)strlen(instead[c]), change->what,
+                 st_seconds_text(text, change->best.seconds));
         if (now != NULL)
             st_print(file, "  %+6.1f %%", 100 * (change->best.seconds / now->seconds - 1));
         if (now == NULL || !same_settings(now, &change->best)) {

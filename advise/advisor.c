@@ -315,13 +315,21 @@ static strata_status take_batch(struct st_advice *out, struct st_scene *s)
     return STRATA_OK;
 }
 
+static void note_budgets(struct st_advice *out, const struct st_config *config)
+{
+    out->given[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES;
+    out->given[STRATA_TIER_HOST] = config->host_memory != ST_AUTO_BYTES;
+}
+
 static strata_status answer(struct st_advice *out, struct st_scene *s)
 {
     struct st_found found = {0};
     strata_status st = take_batch(out, s);
 
-    if (st != STRATA_OK || (st = open_smallest(s)) != STRATA_OK ||
-        (st = st_advisor_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
+    if (st != STRATA_OK || (st = open_smallest(s)) != STRATA_OK)
+        goto done;
+    note_budgets(out, s->smallest[0].facts.config);
+    if ((st = st_advisor_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;

@@ -86,6 +86,7 @@ struct st_advice {
     char *config;         /* the best one's file; NULL: nothing fits */
     struct st_plan *plan; /* of it, evaluated at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];
+    bool given[STRATA_TIER_COUNT]; /* the configuration says how much of it a run may take */
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
     struct st_instead instead[ST_METHOD_COUNT]; /* if nothing fits; of full training nothing */

@@ -491,15 +491,23 @@ static bool is_for_sale(const struct st_card *card, const struct st_card *instea
            (card->capability >= ST_CAPABILITY_BF16 || instead_of->capability < ST_CAPABILITY_BF16);
 }
 
-bool st_hardware_more_gpu(struct st_hardware *h)
+/* The least card of so much memory that computes no slower; NULL: there is none. */
+static const struct st_card *find_larger(const struct st_card *from, uint64_t usable_mib)
 {
-    const struct st_card *from = &cards[h->gpu], *best = NULL;
+    const struct st_card *best = NULL;
 
     for (size_t i = 0; i < CARD_COUNT; i++)
-        if (is_for_sale(&cards[i], from) && cards[i].usable_mib > from->usable_mib &&
+        if (is_for_sale(&cards[i], from) && cards[i].usable_mib >= usable_mib &&
             cards[i].bf16_tflops * cards[i].block >= from->bf16_tflops * from->block &&
             (best == NULL || is_less(&cards[i], best)))
             best = &cards[i];
+    return best;
+}
+
+bool st_hardware_more_gpu(struct st_hardware *h)
+{
+    const struct st_card *best = find_larger(&cards[h->gpu], (uint64_t)cards[h->gpu].usable_mib + 1);
+
     if (best == NULL)
         return false;
     h->gpu = (uint32_t)(best - cards);
@@ -522,6 +530,60 @@ bool st_hardware_more_drive(struct st_hardware *h)
         return parse_drive(h, DRIVE_ASSUMED) == STRATA_OK;
     h->drives[h->drive_count++] = h->drives[0];
     return true;
+}
+
+/* --- enough of a part --- */
+
+static bool enough_gpu(char *text, size_t bytes, const struct st_hardware *h, uint64_t needed)
+{
+    const struct st_card *best = find_larger(&cards[h->gpu], (needed + MIB - 1) / MIB);
+    char slot[24] = "";
+
+    if (best == NULL)
+        return false;
+    if (h->slot > 0)
+        snprintf(slot, sizeof(slot), ":%sx%u", link_kinds[h->slot - 1].name, h->slot_lanes);
+    snprintf(text, bytes, "machine.gpu %s%s", best->name, slot);
+    return true;
+}
+
+static bool enough_ram(char *text, size_t bytes, const struct st_hardware *h, uint64_t needed)
+{
+    uint32_t size = (uint32_t)RAM_LEAST;
+    char kind[48] = "";
+
+    while (size <= RAM_MOST && st_machine_host_budget((uint64_t)size << 30, ST_MACHINE_GPU_BYTES) < needed)
+        size++;
+    if (size > RAM_MOST)
+        return false;
+    if (!h->ram_speed_assumed)
+        snprintf(kind, sizeof(kind), ":%uxDDR%u-%u", h->ram_channels, h->ram_ddr, h->ram_mts);
+    snprintf(text, bytes, "machine.ram %uGB%s", size, kind);
+    return true;
+}
+
+/* All like the first, so that each holds an equal part. */
+static bool enough_drives(char *text, size_t bytes, const struct st_hardware *h, uint64_t needed)
+{
+    const uint32_t count = h->drive_count > 0 ? h->drive_count : 1;
+    const double size = ceil((double)needed / DRIVE_USABLE / count * 1e-11) / 10; /* TB */
+    struct st_hardware some = *h;
+
+    if (size * 1e12 > DRIVE_BYTES_MOST)
+        return false;
+    if (some.drive_count == 0)
+        (void)st_hardware_more_drive(&some);
+    snprintf(text, bytes, "machine.drives %.3gGB/s:%.1fTB", some.drives[0].read * 1e-9, size);
+    if (count > 1)
+        snprintf(text + strlen(text), bytes - strlen(text), "x%u", count);
+    return true;
+}
+
+bool st_hardware_enough(char *text, size_t bytes, const struct st_hardware *h, strata_tier tier, uint64_t needed)
+{
+    return tier == STRATA_TIER_DEVICE ? enough_gpu(text, bytes, h, needed)
+           : tier == STRATA_TIER_HOST ? enough_ram(text, bytes, h, needed)
+                                      : enough_drives(text, bytes, h, needed);
 }
 
 double st_hardware_writes_endured(void)

@@ -51,6 +51,10 @@ bool st_hardware_more_ram(struct st_hardware *hardware);
 /** One more drive like the first; without any, one of the table's kind that most people have. */
 bool st_hardware_more_drive(struct st_hardware *hardware);
 
+/** The least part with which a run may take `needed` bytes of a tier, as people choose it: "machine.ram 150GB".  A card that
+ *  computes no slower, whole GB of memory, or as many drives as now, all like the first.  False: there is none. */
+bool st_hardware_enough(char *text, size_t bytes, const struct st_hardware *hardware, strata_tier tier, uint64_t needed);
+
 /** Bytes of all drives until the first of them is full, or, written so many times, worn out: a swap has parts in proportion to
  *  their rates, not to their sizes.  0: there is none. */
 double st_hardware_drive_bytes(const struct st_hardware *hardware);

@@ -55,11 +55,11 @@ TEST(what_fits_is_told)
     struct st_advice a = answer_of(2);
 
     must_hold(&a, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; evaluated on box\n");
-    must_hold(&a, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
+    must_hold(&a, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, micro-batch 8, accumulation 4\n");
     must_hold(&a, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
     a.tried_count = 1;
     a.best = 0;
-    must_hold(&a, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
+    must_hold(&a, "\n  it fits: optimizer cpu, weights device, micro-batch 2, accumulation 16\n");
     must_hold(&a, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
     a.tried[0].bounded = true;
     must_hold(&a, "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
@@ -184,15 +184,20 @@ TEST(what_does_not_fit_says_what_would)
     assert_int_equal(st_hardware_parse(&a.hardware, &(struct st_hardware_choice){.gpu = "3060", .ram = "64GB"}), STRATA_OK);
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
     must_hold(&a, "\n    with 10.0 GiB of the device's memory (strata.device_memory=10240MiB) it would, the rest as it is\n"
-                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives for a run "
-                  "(machine.drives) it would");
+                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and machine.drives 7GB/s:0.1TB "
+                  "(7.00 MiB of it for a run) it would");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
-    must_hold(&a, "\n    with 11.0 GiB of the device's memory for a run (machine.gpu) it would, the rest as it is\n");
+    must_hold(&a, "\n    with machine.gpu rtx-4060-ti (11.0 GiB of it for a run) it would, the rest as it is\n");
+    a.given[STRATA_TIER_DEVICE] = true;
+    must_hold(&a,
+              "\n    with machine.gpu rtx-4060-ti (strata.device_memory=11264MiB of it for a run) it would, the rest as it is\n");
+    a.least[STRATA_TIER_DEVICE] = UINT64_C(900) << 30;
+    must_hold(&a, "\n    with 900 GiB of the device's memory (no part by name has it) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
         true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, true, false, false}};
     must_hold(&a, "\n  it would also fit with one of:\n");
-    must_hold(&a, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
+    must_hold(&a, "       1 s  with optimizer cpu, weights device, micro-batch 2, accumulation 16\n");
 }
 
 /* From the one that trains the most; what does not fit either is not named. */
@@ -207,9 +212,9 @@ TEST(adapters_are_told_with_the_lines_to_add)
     a.instead[ST_METHOD_LORA_NF4] = (struct st_instead){true, a.tried[0], {UINT64_C(5) << 30, UINT64_C(3) << 30, 0}, config};
     must_hold(&a, "\n  what fits here instead of full training:\n"
                   "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
-                  "optimizer cpu, weights none, 16 x 2 sequences\n"
+                  "optimizer cpu, weights device, micro-batch 2, accumulation 16\n"
                   "      \"zero_optimization\": {\n        \"stage\": 3\n      },\n      \"strata\": {\"lora\": {}}\n"
-                  "    these lines belong in the configuration; as JSON it is whole\n");
+                  "    these lines belong in the configuration\n");
     a.instead[ST_METHOD_LORA] = a.instead[ST_METHOD_LORA_NF4];
     must_hold(&a, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
 }
@@ -257,18 +262,19 @@ TEST(changes_are_held_against_the_best)
     struct st_advice a = answer_of(2);
     char line[160];
 
-    snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
-    a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "one more drive", a.tried[1]};
+    snprintf(line, sizeof(line), "\n  with one change the step would take:\n    more drives: %-31s %9s   -25.0 %%\n", "2 drives",
+             "1.5 s");
+    a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "2 drives", a.tried[1]};
     a.changed[ST_CHANGE_DRIVE].best.seconds = 1.5;
     must_hold(&a, line);
     a.changed[ST_CHANGE_DRIVE].best.micro_batch = 16;
     a.changed[ST_CHANGE_DRIVE].best.seconds = 2.5;
-    must_hold(&a, "   +25.0 %  with optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 16 sequences\n");
+    must_hold(&a, "   +25.0 %  with optimizer nvme, weights cpu, activation checkpoints nvme, micro-batch 16, accumulation 4\n");
     a.changed[ST_CHANGE_DRIVE].fits = false;
     {
         char *text = text_of(&a);
 
-        assert_null(strstr(text, "one more"));
+        assert_null(strstr(text, "one change"));
         free(text);
     }
 }
