@@ -260,7 +260,7 @@ static strata_status ask(struct strata_advice *out, struct asked *a)
         return st;
     take_length(facts, &a->o);
     return facts->config != NULL ? take_plan(out, a)
-                                 : st_error(STRATA_E_NOFIT, "%s: the answer says what would",
+                                 : st_error(STRATA_E_NOFIT, "%s the machine",
                                             st_advice_adapters_fit(facts) ? "full training does not fit" : "nothing fits");
 }
 

@@ -13,6 +13,7 @@
 #include "strata/advise.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,19 +156,52 @@ static strata_status show_json(struct strata_advice *advice)
     return st;
 }
 
+/* The file, and the command lines that take it. */
+static void print_written(const struct cli_args *args, const struct strata_advice *advice)
+{
+    char name[4096];
+
+    st_text_shell(name, sizeof(name), args->write_config);
+    st_wrap_print(stdout, "  written: %s\n  to plan it again, with the same words for model and machine:\n", args->write_config);
+    st_print(stdout, "  strata plan --config %s\n", name);
+    st_wrap_print(stdout, "  to train with it:\n");
+    st_print(stdout, "  strata train --model DIR --config %s", name);
+    if (args->seq_len > 0)
+        st_print(stdout, " --seq-len %" PRIu64, args->seq_len);
+    if (strstr(strata_advice_config(advice), "\"nvme_path\"") != NULL)
+        st_print_text(stdout, " --nvme DIR");
+    if (args->gpu != NULL || strcmp(args->device, "cpu") != 0)
+        st_print(stdout, " --device %s", args->gpu != NULL ? "cuda" : args->device);
+    st_print_text(stdout, " --data FILE\n");
+}
+
+/* What was not done, and how to have all of the answer. */
+static void print_unwritten(const struct cli_args *args)
+{
+    char word[4096];
+
+    if (args->write_config != NULL)
+        st_wrap_print(stdout, "  not written: %s\n", args->write_config);
+    st_wrap_print(stdout, "  the answer as JSON, configurations whole:\n");
+    st_print_text(stdout, "  strata");
+    for (uint32_t i = 0; i < args->line.count; i++)
+        st_print(stdout, " %s", st_text_shell(word, sizeof(word), args->line.items[i]));
+    st_print_text(stdout, " --json\n");
+}
+
 static strata_status show(const struct cli_run *run, struct strata_advice *advice)
 {
-    const char *written = run->args->write_config;
     strata_status st;
 
     if (run->args->json)
         return show_json(advice);
     if ((st = strata_advice_print(advice, stdout)) != STRATA_OK)
         return st;
-    if (run->plan != NULL && written != NULL)
-        st_wrap_print(stdout, "  written: %s; --config %s plans and trains it, with the same words for the machine\n", written,
-                      written);
-    else if (run->plan != NULL)
+    if (run->plan == NULL)
+        print_unwritten(run->args);
+    else if (run->args->write_config != NULL)
+        print_written(run->args, advice);
+    else
         st_wrap_print(stdout, "  --write FILE.json writes the configuration\n");
     if (run->args->gpu != NULL) {
         st_print_text(stdout, "\n");

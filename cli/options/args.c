@@ -510,6 +510,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     strata_status st = STRATA_OK;
 
     *args = (struct cli_args){.command = command,
+                              .line = {(const char **)argv + 1, (uint32_t)argc - 1},
                               .device = "cpu",
                               .tokenizer = command == CLI_CMD_TOKENS ? "byte" : NULL,
                               .temperature = (double)NAN,

@@ -46,6 +46,7 @@ struct cli_sizes {
 /* Values of one call.  Strings are borrowed from argv; NULL and 0 mean not given, unless a default is stated. */
 struct cli_args {
     enum cli_command command;
+    struct cli_list line; /* the whole command line behind the program's name; borrowed */
     struct cli_list positional;
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;

@@ -274,6 +274,7 @@ static const struct cli_option options[] = {
     ELSEWHERE("use --save-every N, with --save DIR", "save-strategy"),
     ELSEWHERE("evaluations take --micro-batch N, too", "per-device-eval-batch-size", "eval-batch-size"),
     ELSEWHERE("use --micro-batch N, and --grad-accum N", "batch-size", "train-batch-size", "micro-batch-size"),
+    ELSEWHERE("it belongs to strata plan; a run uses the machine that it is on, with --device cuda its GPU", "gpu", "ram", "drive"),
     ELSEWHERE("use --seq-len N", "max-seq-length", "max-length", "model-max-length", "block-size"),
     ELSEWHERE("use --seq-len N", "sequence-len", "max-seq-len"),
     ELSEWHERE("use --max-samples N", "max-train-samples"),

@@ -247,6 +247,80 @@ TEST(advice_taken_literally_fits)
     st_json_free(answer);
 }
 
+/* The words between `before` and `after` in a text. */
+static void words_of(char *out, size_t bytes, const char *text, const char *before, const char *after)
+{
+    const char *begin = strstr(text, before), *end = begin != NULL ? strstr(begin + strlen(before), after) : NULL;
+
+    if (end == NULL)
+        fail_msg("%s\nlacks: %s...%s", text, before, after);
+    else
+        snprintf(out, bytes, "%.*s", (int)(end - begin - (ptrdiff_t)strlen(before)), begin + strlen(before));
+}
+
+/* Whether the least demanding settings fit a machine, with state where the file says. */
+static void check_settings(const struct workplace *w, int code, const char *tier, const char *machine)
+{
+    char command[384], file[192];
+
+    snprintf(file, sizeof(file),
+             "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 1.0, \"bf16\": {\"enabled\": true}, "
+             "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"%s\"}}}",
+             tier);
+    workplace_write(w, "least.json", file, strlen(file));
+    snprintf(command, sizeof(command), "plan --config {w}/least.json --model gpt2-xl --seq-len 64 %s%s --json", machine,
+             strcmp(tier, "nvme") == 0 ? " --set zero_optimization.offload_param.device=nvme --nvme /nvme"
+                                       : " --set zero_optimization.offload_param.device=cpu");
+    st_json_free(asked(w, code, command));
+}
+
+/* A card, a memory and drives that are named do, each by itself; a GB less of memory does not. */
+TEST(parts_taken_literally_fit)
+{
+    const struct workplace *w = *state;
+    char card[64], memory[64], drive[64], machine[192];
+    struct program p;
+
+    workplace_run(w, &p,
+                  "plan --model gpt2-xl --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --ram 8GB --write {w}/never.json");
+    assert_int_equal(p.code, 3);
+    assert_non_null(strstr(p.out, "not written: "));
+    assert_non_null(strstr(p.err, "error: full training does not fit the machine\n"));
+    words_of(card, sizeof(card), p.out, "    with --gpu ", " (");
+    words_of(memory, sizeof(memory), p.out, "    with --ram ", "GB (");
+    words_of(drive, sizeof(drive), p.out, "    with --drive ", " (");
+    snprintf(machine, sizeof(machine), "--gpu %s --ram 8GB", card);
+    check_settings(w, 0, "cpu", machine);
+    snprintf(machine, sizeof(machine), "--gpu 4060-laptop --ram 8GB --drive %s", drive);
+    check_settings(w, 0, "nvme", machine);
+    for (int less = 0; less < 2; less++) {
+        snprintf(machine, sizeof(machine), "--gpu 4060-laptop --ram %dGB", atoi(memory) - less);
+        check_settings(w, less == 0 ? 0 : 3, "cpu", machine);
+    }
+    program_free(&p);
+}
+
+/* Where a budget is given, it is named with the part. */
+TEST(a_part_and_its_budget_taken_literally_fit)
+{
+    const struct workplace *w = *state;
+    char memory[64], budget[64], machine[192];
+    struct program p;
+
+    workplace_run(w, &p,
+                  "plan --model gpt2-xl --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --device-memory 1GiB "
+                  "--ram 8GB:2xDDR4-3200 --host-memory 1GiB");
+    assert_int_equal(p.code, 3);
+    words_of(memory, sizeof(memory), p.out, "    with --ram ", " (");
+    words_of(budget, sizeof(budget), p.out, " --ram ", " of it");
+    assert_non_null(strstr(memory, "GB:2xDDR4-3200"));
+    assert_non_null(strstr(budget, "(strata.host_memory="));
+    snprintf(machine, sizeof(machine), "--gpu 4060-laptop --device-memory 1GiB --ram %s --host-memory %s", memory,
+             strchr(budget, '=') + 1);
+    check_settings(w, 0, "cpu", machine);
+    program_free(&p);
+}
+
 /* Where full training has no room adapters may, and beside nf4 with less; their files plan the same on this machine. */
 TEST(adapters_are_offered_where_all_does_not_fit)
 {
@@ -331,7 +405,7 @@ TEST(the_text_says_how_long_and_on_what)
     assert_non_null(strstr(p.out, "steps of 2048 tokens"));
     assert_non_null(strstr(p.out, "evaluated on GeForce RTX 4090, 64 GB of memory, no drive"));
     assert_non_null(strstr(p.out, "in 1000 steps"));
-    assert_non_null(strstr(p.out, "one more would make it"));
+    assert_non_null(strstr(p.out, "with one change the step would take"));
     assert_null(strstr(p.out, " endure")); /* nothing is written */
     assert_null(strstr(p.err, "notice"));
     program_free(&p);
@@ -448,7 +522,7 @@ TEST(this_machine_is_asked_about)
 
     workplace_run_ok(*state, &p, "plan --model nano --fault machine.patience:0:0:0");
     assert_null(strstr(p.out, "machine by names"));
-    assert_null(strstr(p.out, "one more"));
+    assert_null(strstr(p.out, "one change"));
     assert_non_null(strstr(p.out, "predicted step: "));
     program_free(&p);
 }
