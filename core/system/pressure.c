@@ -2,10 +2,12 @@
 #include "core/system/pressure.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/base/size.h"
 #include "core/system/cgroup.h"
 #include "core/system/clock.h"
 #include "core/system/kernel_text.h"
+#include "core/system/ulimit.h"
 
 #include <limits.h>
 #include <math.h>
@@ -17,6 +19,7 @@
 
 #define FRACTION_PRESSED 0.05
 #define SWAP_OUT_PRESSED (1u << 20)
+#define DESCRIPTORS_LEAST 64u /* of `ulimit -n`: with fewer, a run needs the descriptors of control groups for its own files */
 
 /* Files of a control group; -1: not there. */
 struct group {
@@ -92,6 +95,16 @@ static void open_group(void *ctx, const char *dir)
         p->lacks_names = true;
 }
 
+static bool descriptors_are_few(void)
+{
+    const uint64_t limit = st_ulimit_descriptors();
+
+    if (limit >= DESCRIPTORS_LEAST)
+        return false;
+    st_log(ST_LOG_WARN, "ulimit -n allows %u descriptors: control groups are watched from %u", (unsigned)limit, DESCRIPTORS_LEAST);
+    return true;
+}
+
 static strata_status open_all(struct st_pressure *p, const char *proc_root)
 {
     char membership[PATH_MAX];
@@ -101,7 +114,7 @@ static strata_status open_all(struct st_pressure *p, const char *proc_root)
     p->vmstat = st_kernel_text_open(proc_root, "vmstat");
     p->meminfo = st_kernel_text_open(proc_root, "meminfo");
     p->machine_psi = open_psi(proc_root, "pressure/memory");
-    if (snprintf(membership, sizeof(membership), "%s/self/cgroup", proc_root) < (int)sizeof(membership))
+    if (snprintf(membership, sizeof(membership), "%s/self/cgroup", proc_root) < (int)sizeof(membership) && !descriptors_are_few())
         st_cgroup_memory_groups(p->cgroup_root, membership, open_group, p);
     if (p->psi < 0 && (p->psi = p->machine_psi) >= 0)
         p->scope = ST_PRESSURE_OF_MACHINE;

@@ -21,6 +21,11 @@ static uint64_t limit_of(__rlimit_resource_t resource)
     return limit.rlim_cur;
 }
 
+uint64_t st_ulimit_descriptors(void)
+{
+    return limit_of(RLIMIT_NOFILE);
+}
+
 struct st_ulimit st_ulimit_memory(uint32_t threads)
 {
     const uint64_t space = limit_of(RLIMIT_AS), data = limit_of(RLIMIT_DATA), stack = limit_of(RLIMIT_STACK);

@@ -10,6 +10,8 @@ struct st_ulimit {
     const char *name; /* "ulimit -v", "ulimit -d"; NULL: no limit */
 };
 
+/** Descriptors that a process may open, `ulimit -n`; UINT64_MAX: no limit. */
+uint64_t st_ulimit_descriptors(void);
 /** The tighter of RLIMIT_AS and RLIMIT_DATA, less the stacks of `threads` threads, which count whether they are touched or not.
  */
 struct st_ulimit st_ulimit_memory(uint32_t threads);
