@@ -30,7 +30,7 @@ for kind in tcp auto; do
 done
 
 # shellcheck disable=SC2086
-TERM=xterm ranks ${run%% --quiet*} --max-steps 1 2>&1 | tr -d '\r' >"$work/log"
+TERM=xterm ranks ${run%% --quiet*} --max-steps 1 --verbose 2>&1 | tr -d '\r' >"$work/log"
 grep -q "a step is 2 x 1 x 1 sequences of 32 tokens" "$work/log"
 grep -q "^step 1/1 | loss .* | comm " "$work/log" # not cut at a terminal's width
 test "$(grep -c "$(printf '\033')" "$work/log")" -eq 0
