@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define TWO_BLOCKS "tests/cli/two-blocks"
+#define WIDE_BLOCKS "tests/cli/wide-blocks" /* as many parameters as gpt2-xl in a sixth of its blocks */
 
 struct question {
     const char *model, *machine, *step;
@@ -268,7 +269,7 @@ static void check_settings(const struct workplace *w, int code, const char *tier
              "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"%s\"}}}",
              tier);
     workplace_write(w, "least.json", file, strlen(file));
-    snprintf(command, sizeof(command), "plan --config {w}/least.json --model gpt2-xl --seq-len 64 %s%s --json", machine,
+    snprintf(command, sizeof(command), "plan --config {w}/least.json --model " WIDE_BLOCKS " --seq-len 64 %s%s --json", machine,
              strcmp(tier, "nvme") == 0 ? " --set zero_optimization.offload_param.device=nvme --nvme /nvme"
                                        : " --set zero_optimization.offload_param.device=cpu");
     st_json_free(asked(w, code, command));
@@ -282,7 +283,7 @@ TEST(parts_taken_literally_fit)
     struct program p;
 
     workplace_run(w, &p,
-                  "plan --model gpt2-xl --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --ram 8GB --write {w}/never.json");
+                  "plan --model " WIDE_BLOCKS " --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --ram 8GB --write {w}/never.json");
     assert_int_equal(p.code, 3);
     assert_non_null(strstr(p.out, "not written: "));
     assert_non_null(strstr(p.err, "error: full training does not fit the machine\n"));
@@ -308,14 +309,14 @@ TEST(a_part_and_its_budget_taken_literally_fit)
     struct program p;
 
     workplace_run(w, &p,
-                  "plan --model gpt2-xl --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --device-memory 1GiB "
+                  "plan --model " WIDE_BLOCKS " --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --device-memory 3GiB "
                   "--ram 8GB:2xDDR4-3200 --host-memory 1GiB");
     assert_int_equal(p.code, 3);
     words_of(memory, sizeof(memory), p.out, "    with --ram ", " (");
     words_of(budget, sizeof(budget), p.out, " --ram ", " of it");
     assert_non_null(strstr(memory, "GB:2xDDR4-3200"));
     assert_non_null(strstr(budget, "(strata.host_memory="));
-    snprintf(machine, sizeof(machine), "--gpu 4060-laptop --device-memory 1GiB --ram %s --host-memory %s", memory,
+    snprintf(machine, sizeof(machine), "--gpu 4060-laptop --device-memory 3GiB --ram %s --host-memory %s", memory,
              strchr(budget, '=') + 1);
     check_settings(w, 0, "cpu", machine);
     program_free(&p);
