@@ -263,6 +263,8 @@ static struct st_hreq *take_record(struct strata_io *io)
     if (!grow(io) || st_io_alloc((void **)&req, 1, sizeof(*req)) != STRATA_OK)
         return NULL;
     st_cond_init(&req->ended);
+    req->in_place[0].owner = req->in_place[1].owner = req->cancel.owner = req;
+    req->cancel.done = st_handle_cancel_arrived;
     req->index = io->record_count;
     io->records[io->record_count++] = req;
     return req;
@@ -307,9 +309,8 @@ static void fill(struct st_hreq *req, struct strata_io_file *file, enum st_io_op
     req->end = offset + bytes;
     req->start_ns = st_clock_ns();
     req->parts = 0;
-    req->cancel = (struct st_transfer){.op = op, .volume = file->volume, .done = st_handle_cancel_arrived, .owner = req};
-    req->in_place[0] = req->in_place[1] = req->cancel;
-    req->in_place[0].done = st_handle_arrived;
+    req->in_place[0].op = req->in_place[1].op = req->cancel.op = op;
+    req->in_place[0].volume = req->in_place[1].volume = req->cancel.volume = file->volume;
 }
 
 static void enqueue(struct strata_io *io, struct st_hreq *req)
@@ -321,6 +322,10 @@ static void enqueue(struct strata_io *io, struct st_hreq *req)
     io->youngest = req;
     req->file->outstanding++;
     io->counters.outstanding++;
+    if (io->arriving)
+        return;
+    io->arriving = true;
+    req->in_place[0].done = st_handle_arrived;
     st_handle_submit(io, &req->in_place[0]);
 }
 

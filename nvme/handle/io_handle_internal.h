@@ -7,9 +7,10 @@
  *     io_handle_cut.c     parts of requests, and which requests wait for which
  *
  * A file is a volume of the mover (nvme/mover/mover.h).  A request arrives on the I/O thread as a transfer without bytes, and
- * waits in its file's queue until no earlier request conflicts with it.  Whole blocks move in place, by two transfers in turns,
- * so that the largest request does not keep another file waiting; the rest goes through bounce buffers.  It ends when no part is
- * left.  Comments on members say what guards them; "lock" is the handle's lock, which is taken before the mover's. */
+ * brings along all that were started while it was on its way.  Each waits in its file's queue until no earlier one conflicts with
+ * it.  Whole blocks move in place, by two transfers in turns, so that the largest request does not keep another file waiting; the
+ * rest goes through bounce buffers.  It ends when no part is left.  Comments on members say what guards them; "lock" is the
+ * handle's lock, which is taken before the mover's. */
 #ifndef NVME_HANDLE_IO_HANDLE_INTERNAL_H
 #define NVME_HANDLE_IO_HANDLE_INTERNAL_H
 
@@ -43,7 +44,7 @@ struct st_hreq {
     uint64_t sequence, start_ns;
 
     /* used by the I/O thread alone */
-    struct st_transfer in_place[2];  /* the first is its arrival, too; without bytes: idle */
+    struct st_transfer in_place[2];  /* the first may be an arrival, too; without bytes: idle */
     struct st_transfer cancel;       /* the arrival of strata_io_cancel() */
     struct st_hreq *before, *behind; /* neighbours in the file's list */
     struct st_hreq *next_hungry;
@@ -110,6 +111,7 @@ struct strata_io {
     uint32_t waiters;     /* on `ended` */
     struct strata_io_file *files;
     struct st_hreq *oldest, *youngest; /* of the requests that have not ended */
+    bool arriving;                     /* a request is on its way to the I/O thread, and brings the younger ones along */
     struct st_hreq **records;          /* [record_count], of room for record_room */
     uint32_t record_count, record_room;
     struct st_hreq *free_records;
@@ -121,8 +123,9 @@ struct strata_io {
     /* used by the I/O thread alone */
     struct st_hbounce *bounces; /* [queue_depth] */
     struct st_hbounce *free_bounces;
-    struct st_hreq *hungry; /* running requests that wait for a bounce buffer */
-    char *bounce_memory;    /* [queue_depth * bounce_bytes], mapped */
+    struct st_hreq *hungry;                /* running requests that wait for a bounce buffer */
+    char *bounce_memory;                   /* [queue_depth * bounce_bytes], mapped */
+    uint64_t bytes_bounced, blocks_merged; /* the counters get them when a request ends */
 };
 
 /** strata_io_open() plus the fake method's latency and similar settings, which the public options do not have. */

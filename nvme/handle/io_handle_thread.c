@@ -59,6 +59,8 @@ static void count(struct strata_io *io, const struct st_hreq *req)
         c->writes++;
         c->bytes_written += req->end - req->offset;
     }
+    c->bytes_bounced = io->bytes_bounced;
+    c->blocks_merged = io->blocks_merged;
     c->outstanding--;
 }
 
@@ -117,10 +119,8 @@ static struct st_hbounce *take_bounce(struct strata_io *io, struct st_hreq *req)
     io->free_bounces = bounce->next;
     bounce->request = req;
     st_handle_cut_bounced(req, bounce);
-    pthread_mutex_lock(&io->lock);
-    io->counters.bytes_bounced += bounce->user_bytes;
-    io->counters.blocks_merged += bounce->fetching ? 1 : 0;
-    pthread_mutex_unlock(&io->lock);
+    io->bytes_bounced += bounce->user_bytes;
+    io->blocks_merged += bounce->fetching ? 1 : 0;
     return bounce;
 }
 
@@ -219,11 +219,19 @@ static void start_waiting(struct strata_io_file *file)
 
 void st_handle_arrived(struct st_transfer *transfer, strata_status st)
 {
-    struct st_hreq *req = transfer->owner;
+    struct st_hreq *req = transfer->owner, *last, *next;
+    struct strata_io *io = req->file->io;
 
     (void)st; /* nothing has moved */
-    enter(req->file, req);
-    start_waiting(req->file);
+    pthread_mutex_lock(&io->lock);
+    last = io->youngest;
+    io->arriving = false;
+    pthread_mutex_unlock(&io->lock);
+    for (; req != NULL; req = next) {
+        next = req != last ? req->younger : NULL; /* only this thread takes requests out of the list */
+        enter(req->file, req);
+        start_waiting(req->file);
+    }
 }
 
 /* --- parts that end --- */

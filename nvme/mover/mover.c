@@ -57,9 +57,14 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
 
 struct st_stripe_place st_volume_at(const struct st_volume *v, uint64_t offset)
 {
-    const uint64_t space = v->space_bytes > 0 ? offset / v->space_bytes : 0, at = offset - space * v->space_bytes;
-    struct st_stripe_place place = st_stripe_at(&v->stripe, at);
+    struct st_stripe_place place;
+    uint64_t space, at;
 
+    if (v->file_count == 1)
+        return (struct st_stripe_place){0, offset, v->bytes - offset};
+    space = v->space_bytes > 0 ? offset / v->space_bytes : 0;
+    at = offset - space * v->space_bytes;
+    place = st_stripe_at(&v->stripe, at);
     place.dir += (uint32_t)space * v->stripe.dir_count;
     if (place.bytes > v->space_bytes - at)
         place.bytes = v->space_bytes - at;
@@ -263,8 +268,11 @@ static void tally_read(struct st_mover *m, const struct st_mover_tally *tally, s
 {
     const uint64_t *since = tally->busy_since_ns;
 
+    out->bytes_read = atomic_load_explicit(&tally->bytes[ST_MOVER_READ], memory_order_relaxed);
+    out->bytes_written = atomic_load_explicit(&tally->bytes[ST_MOVER_WRITE], memory_order_relaxed);
     pthread_mutex_lock(&m->lock);
-    *out = tally->counters;
+    out->busy_read_ns = tally->busy_ns[ST_MOVER_READ];
+    out->busy_write_ns = tally->busy_ns[ST_MOVER_WRITE];
     if (since[ST_MOVER_READ] != 0)
         out->busy_read_ns += st_clock_ns() - since[ST_MOVER_READ];
     if (since[ST_MOVER_WRITE] != 0)

@@ -53,7 +53,7 @@ struct st_transfer {
  * was stopped does not count. */
 struct st_patience {
     uint64_t report_ns, repeat_ns;                  /* before the first warning, between others; 0: 30 s, 60 s */
-    uint64_t deadline_ns;                           /* 0: none */
+    uint64_t deadline_ns;                           /* 0: none; with report_ns UINT64_MAX, no warnings either */
     void (*hangs)(void *ctx, const char *sentence); /* on the I/O thread; may end the process; NULL: it waits on */
     void *ctx;
     uint64_t (*now_ns)(void); /* NULL: st_clock_ns(); tests have another clock */

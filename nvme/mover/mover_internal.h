@@ -23,11 +23,11 @@ struct st_mover_queue {
     struct st_transfer *first, *last;
 };
 
-/* Requests by direction, the bytes they moved, and since when at least one is in flight (0: none is). */
+/* Requests by direction, the bytes they moved, for how long at least one was in flight, and since when one is (0: none is). */
 struct st_mover_tally {
-    struct st_mover_counters counters;           /* guarded by the mover's lock */
-    uint64_t busy_since_ns[ST_MOVER_DIRECTIONS]; /* guarded by the same lock */
-    uint32_t in_flight[ST_MOVER_DIRECTIONS];     /* the thread's */
+    _Atomic uint64_t bytes[ST_MOVER_DIRECTIONS];                               /* stored by the thread */
+    uint64_t busy_ns[ST_MOVER_DIRECTIONS], busy_since_ns[ST_MOVER_DIRECTIONS]; /* guarded by the mover's lock */
+    uint32_t in_flight[ST_MOVER_DIRECTIONS];                                   /* the thread's */
 };
 
 struct st_mover_drive {
@@ -85,14 +85,14 @@ struct st_mover_slot {
 struct st_mover {
     struct st_mover_opts opts;
     struct st_mover_drive *drives; /* [opts.drive_count] */
-    uint64_t tick_ns;              /* while requests are in flight, the thread looks at the time so often */
+    uint64_t tick_ns;              /* while requests are in flight, the thread looks at the time so often; 0: never */
 
     pthread_mutex_t lock; /* guards the block below */
     pthread_cond_t ended; /* a change ended */
     pthread_cond_t work;  /* handed, or stopping */
     pthread_cond_t ready; /* started */
     bool handed, stopping;
-    bool in_reap; /* the thread may block in reap(): wake() it */
+    bool in_reap; /* the thread may block in reap(), no request has ended there yet: wake() it.  Only the thread changes it */
     bool started; /* the members below, up to self, are final; status: whether the io opened */
     bool registered;
     strata_status status;

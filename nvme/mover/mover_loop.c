@@ -56,9 +56,20 @@ static bool take_work(struct st_mover *m, bool busy)
     m->taken = m->inbox;
     m->inbox.first = NULL;
     m->handed = false;
-    m->in_reap = true;
     pthread_mutex_unlock(&m->lock);
     return go_on;
+}
+
+/* Runs done() of requests that have ended; waits for the first, unless work was handed over meanwhile. */
+static void reap(struct st_mover *m)
+{
+    strata_status st;
+
+    pthread_mutex_lock(&m->lock);
+    m->in_reap = !m->handed;
+    pthread_mutex_unlock(&m->lock);
+    st = m->opts.ops->reap_until(m->io, m->in_reap ? 1 : 0, m->tick_ns > 0 ? st_clock_ns() + m->tick_ns : 0);
+    assert(st == STRATA_OK); /* a method that breaks ends its requests itself */
 }
 
 static void *thread_main(void *arg)
@@ -70,11 +81,8 @@ static void *thread_main(void *arg)
     report_start(m, st);
     while (st == STRATA_OK && take_work(m, busy)) {
         busy = st_mover_run(m) > 0;
-        if (busy) {
-            const strata_status reaped = m->opts.ops->reap_until(m->io, 1, st_clock_ns() + m->tick_ns);
-
-            assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
-        }
+        if (busy)
+            reap(m);
     }
     m->opts.ops->close(m->io);
     return NULL;

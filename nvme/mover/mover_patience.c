@@ -39,6 +39,8 @@ void st_mover_patience_init(struct st_mover *m)
     if (p->deadline_ns > 0)
         m->tick_ns = least(m->tick_ns, p->deadline_ns / 4);
     m->tick_ns = m->tick_ns > TICK_MIN ? m->tick_ns : TICK_MIN;
+    if (p->report_ns == UINT64_MAX && p->deadline_ns == 0)
+        m->tick_ns = 0;
     p->now_ns = p->now_ns != NULL ? p->now_ns : st_clock_ns;
     m->looked_ns = p->now_ns();
 }

@@ -55,16 +55,17 @@ static void tally_start(struct st_mover *m, struct st_mover_tally *tally, int di
     pthread_mutex_unlock(&m->lock);
 }
 
-/* With the lock held. */
-static void tally_end(struct st_mover_tally *tally, int direction, uint64_t bytes_moved, uint64_t now_ns)
+static void tally_end(struct st_mover *m, struct st_mover_tally *tally, int direction, uint64_t bytes_moved)
 {
-    struct st_mover_counters *c = &tally->counters;
+    const uint64_t bytes = atomic_load_explicit(&tally->bytes[direction], memory_order_relaxed) + bytes_moved;
 
-    *(direction == READ ? &c->bytes_read : &c->bytes_written) += bytes_moved;
+    atomic_store_explicit(&tally->bytes[direction], bytes, memory_order_relaxed);
     if (--tally->in_flight[direction] > 0)
         return;
-    *(direction == READ ? &c->busy_read_ns : &c->busy_write_ns) += now_ns - tally->busy_since_ns[direction];
+    pthread_mutex_lock(&m->lock);
+    tally->busy_ns[direction] += st_clock_ns() - tally->busy_since_ns[direction];
     tally->busy_since_ns[direction] = 0;
+    pthread_mutex_unlock(&m->lock);
 }
 
 static uint32_t in_flight_of(const struct st_mover_drive *drive)
@@ -93,17 +94,14 @@ static void count_end(struct st_mover *m, struct st_mover_drive *drive, enum st_
 {
     const bool full = in_flight_of(drive) >= atomic_load_explicit(&drive->limit, memory_order_relaxed);
     const int direction = op == ST_IO_READ ? READ : WRITE;
-    const uint64_t now_ns = st_clock_ns();
 
     m->in_flight--;
     if (op == ST_IO_SYNC)
         return;
-    pthread_mutex_lock(&m->lock);
-    tally_end(&m->tally, direction, bytes_moved, now_ns);
-    tally_end(&drive->tally, direction, bytes_moved, now_ns);
-    pthread_mutex_unlock(&m->lock);
+    tally_end(m, &m->tally, direction, bytes_moved);
+    tally_end(m, &drive->tally, direction, bytes_moved);
     if (m->opts.io.queue_depth == 0 && bytes_moved > 0) {
-        st_depth_done(&drive->depth, now_ns, (uint32_t)bytes_moved, direction == READ, full);
+        st_depth_done(&drive->depth, st_clock_ns(), (uint32_t)bytes_moved, direction == READ, full);
         set_limit(m, drive);
     }
 }
@@ -176,6 +174,11 @@ void st_mover_request_done(struct st_io_req *req, strata_status st)
     struct st_mover *m = slot->mover;
     struct st_transfer *t = slot->transfer;
 
+    if (m->in_reap) { /* reap() returns after this one: no wake is needed */
+        pthread_mutex_lock(&m->lock);
+        m->in_reap = false;
+        pthread_mutex_unlock(&m->lock);
+    }
     count_end(m, slot->part->drive, req->op, st == STRATA_OK ? req->bytes : 0);
     t->moved += st == STRATA_OK ? req->bytes : 0;
     if (st != STRATA_OK && t->status == STRATA_OK)
@@ -410,7 +413,8 @@ uint32_t st_mover_run(struct st_mover *m)
 {
     struct st_transfer *t = m->taken.first;
 
-    st_mover_look_at_time(m);
+    if (m->tick_ns > 0)
+        st_mover_look_at_time(m);
     make_changes(m, m->taken_changes);
     m->taken_changes = NULL;
     m->taken.first = NULL;
