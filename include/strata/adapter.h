@@ -30,7 +30,7 @@ struct strata_merge_opts {
 /**
  * Write a model with an adapter added to its weights: round_even(fp32(W) + scale B A) of each adapted tensor, in the dtype in
  * which it is stored, and trained tensors (modules_to_save) in place of those that they replace.  All other tensors and files are
- * copied byte for byte; of a checkpoint's adapter tokenizer, chat template and end tokens are its run's.
+ * copied byte for byte.  Where the adapter is a checkpoint's, tokenizer, chat template and end tokens are those of its run.
  *
  * @return STRATA_E_INVAL      an argument is NULL, or opts_size is another one
  *         STRATA_E_CONFIG     the adapter's settings are wrong, or do not fit the model
@@ -49,14 +49,17 @@ STRATA_API strata_status strata_adapter_merge(const struct strata_merge_opts *op
  * Whether the adapter in a directory is the one that a checkpoint's run had trained: the same settings for each layer, and the
  * same bits.
  *
- * @param same  out
+ * @param dir         with adapter_config.json and adapter_model.safetensors
+ * @param checkpoint  a checkpoint, or a directory of them: then the newest one that opens
+ * @param same        out
  *
  * @return STRATA_E_INVAL    an argument is NULL
- *         STRATA_E_CONFIG, STRATA_E_INPUT  `dir` holds none that fits the checkpoint's model; there is no checkpoint
+ *         STRATA_E_CONFIG, STRATA_E_INPUT  `dir` holds no adapter that fits the checkpoint's model; there is no checkpoint
  *         STRATA_E_CORRUPT  the checkpoint is damaged, or its run trained no adapter
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads both once.
+ * Thread  any.
  */
 STRATA_API strata_status strata_adapter_compare(const char *dir, const char *checkpoint, bool *same);
 

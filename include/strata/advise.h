@@ -10,8 +10,8 @@
  *     opts.machine = machine;
  *     st = strata_advice_make(&advice, &opts);
  *
- * Each candidate is a file of DeepSpeed's, opened and planned as anybody's would be: the one that wins plans the same when it is
- * read again.  Of a plan that is made already, other schedules and one more of each part are in its report (strata/plan.h). */
+ * Each candidate is a DeepSpeed configuration, opened and planned as any other: the one that is chosen plans the same when it is
+ * read again.  What other schedules, or one more of a part, would change in a given plan is in its report (strata/plan.h). */
 #ifndef STRATA_ADVISE_H
 #define STRATA_ADVISE_H
 
@@ -34,17 +34,17 @@ struct strata_advice;
 struct strata_advice_opts {
     size_t opts_size;                      /**< sizeof(struct strata_advice_opts) */
     const struct strata_model_opts *model; /**< its use is STRATA_USE_PLAN */
-    struct strata_machine *machine;        /**< shared with the plan; this one is measured; NULL: this one, its CPU */
-    /** [override_count] "path=value" of what is said of the machine, whatever the configuration: strata.device_memory,
-     *  strata.host_memory, strata.threads, and strata.nvme, whose directories the configuration then names. */
+    struct strata_machine *machine;        /**< shared with the plan, measured if it is this one; NULL: this one, its CPU */
+    /** [override_count] "path=value" that limit the machine: strata.device_memory, strata.host_memory, strata.threads, and
+     *  strata.nvme, whose directories the configuration that is chosen names. */
     const char *const *overrides;
     uint32_t override_count;
-    uint64_t batch_tokens;   /**< of a step of all ranks; 0: 131072, or a sequence for each rank if that is more */
+    uint64_t batch_tokens;   /**< in a step of all ranks; 0: 131072, or a sequence for each rank if that is more */
     const char *const *data; /**< [data_count] token files, whose sequences are counted */
     uint32_t data_count;
-    double tokens;  /**< of the run; 0: as its steps take, */
-    uint64_t steps; /**< and they: 0: as many epochs as are asked for */
-    double epochs;  /**< of the data; 0: one */
+    double tokens;  /**< of the run; 0: `steps` says how long it is */
+    uint64_t steps; /**< of the run; 0: `epochs` says how long it is */
+    double epochs;  /**< passes over `data`; 0: one */
 };
 #define STRATA_ADVICE_OPTS_INIT STRATA_INIT(strata_advice_opts, opts_size)
 

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-struct strata_checkpoint; /**< a checkpoint's account of itself, read and checked; its planes are not */
+struct strata_checkpoint; /**< what a checkpoint says of itself, read and checked; weights and state are not read */
 
 /**
  * Open a checkpoint: read what it says of itself, and check it.
@@ -56,9 +56,9 @@ struct strata_checkpoint_info {
     uint64_t sequences;      /**< position in the data: the next step's first sequence */
     uint64_t metrics_bytes;  /**< what the run had said of strata_save_opts.metrics_bytes */
     uint64_t bytes;          /**< of all its files */
-    uint32_t kept;           /**< checkpoints of its run in the directory that it is in, with it, of steps up to its own */
-    uint32_t step_sequences; /**< of a step, of all ranks: the same for a run that goes on; strata_config_opts.train_batch */
-    uint32_t leaves;         /**< of a step, of all ranks; the same: strata_config_opts.leaves */
+    uint32_t kept;           /**< checkpoints of its run in its directory: itself and those of earlier steps */
+    uint32_t step_sequences; /**< sequences of a step of all ranks, for strata_config_opts.train_batch of a run that goes on */
+    uint32_t leaves;         /**< gradient groups of a step of all ranks, likewise for strata_config_opts.leaves */
     const char *run;         /**< name of its run: strata_engine_info.run */
     const char *date;        /**< what the chat template of the run's texts took for today: a run that goes on gives it as
                               *  strata_texts_opts.date, for the same tokens.  "": it did not ask */
@@ -77,17 +77,17 @@ STRATA_API void strata_checkpoint_close(struct strata_checkpoint *checkpoint);
 /** How a run goes on.  Begin with STRATA_RESUME_OPTS_INIT. */
 struct strata_resume_opts {
     size_t opts_size;               /**< sizeof(struct strata_resume_opts) */
-    const struct strata_data *data; /**< what the run trains on, compared with the checkpoint's: NULL: not compared */
-    uint64_t data_seed;             /**< the seed of its order, and */
-    uint32_t data_order;            /**< enum strata_data_order: compared, too */
+    const struct strata_data *data; /**< what the run trains on, compared with the checkpoint's; NULL: not compared */
+    uint64_t data_seed;             /**< of the order of its sequences, compared with `data` */
+    uint32_t data_order;            /**< enum strata_data_order, compared with `data` */
 };
 #define STRATA_RESUME_OPTS_INIT STRATA_INIT(strata_resume_opts, opts_size)
 
 /**
  * Go on from a checkpoint, in place of strata_engine_load().
  *
- * Differences of configuration that change results are notices in the log, such as another learning rate; what differs in speed
- * or place alone is not mentioned.
+ * Differences of configuration that change results are notices in the log, such as another learning rate; what differs only in
+ * speed or place is not mentioned.
  *
  * A save that is under way ends first: with strata.keep, or with strata_engine_opts.overwrite, the checkpoint may go that way.
  *
@@ -99,8 +99,8 @@ struct strata_resume_opts {
  *                             makes it before
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
- *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing. After another failure
- * nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
+ *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing.  After another
+ *         failure nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
  */
 STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
                                               const struct strata_resume_opts *opts);
@@ -109,7 +109,7 @@ STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, cons
 struct strata_save_opts {
     size_t opts_size;               /**< sizeof(struct strata_save_opts) */
     const struct strata_data *data; /**< what the run trains on; NULL: the checkpoint does not say */
-    uint64_t data_seed;             /**< the seed of its order, and */
+    uint64_t data_seed;             /**< of the order of its sequences */
     uint32_t data_order;            /**< enum strata_data_order */
     uint64_t metrics_bytes;         /**< of a file of metrics so far, at most 2^53, for the caller's own use when it resumes */
     bool eval_due;                  /**< the run was to be evaluated after this step, and was not: for the same use */
@@ -142,8 +142,8 @@ STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const 
 /** After which steps a run saves.  Begin with STRATA_SAVE_RULE_INIT, which says: only when asked. */
 struct strata_save_rule {
     size_t rule_size;    /**< sizeof(struct strata_save_rule) */
-    uint64_t every;      /**< a save is due after every so many steps of the run; 0: only when asked */
-    uint64_t eval_every; /**< the run is evaluated after every so many: with "strata.keep_best" a save may follow; 0: never */
+    uint64_t every;      /**< a save is due each time this many steps were made; 0: only when asked */
+    uint64_t eval_every; /**< likewise an evaluation, which a save may follow with "strata.keep_best"; 0: never */
     uint64_t steps;      /**< of the run, whose last one a save follows; 0: not known */
 };
 #define STRATA_SAVE_RULE_INIT STRATA_INIT(strata_save_rule, rule_size)
@@ -231,12 +231,14 @@ struct strata_import_opts {
 STRATA_API strata_status strata_import(struct strata_model *model, const char *parts, const char *save,
                                        const struct strata_import_opts *opts, char path[4096]);
 
-/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`; or if
- * it is neither there nor could be made: before hours of work.  Makes nothing. */
+/** Check before hours of work that a run which begins after step `after` can save to `dir`.  Makes nothing.
+ *
+ *  @return STRATA_E_INPUT  it has a checkpoint of a later step, whose name the run would want, and `overwrite` is false; or it is
+ *                          missing and cannot be made */
 STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);
 
-/** Whether a save may want this name in its directory: "step-00000100", "latest".  What else a program writes there needs another
- *  one.  False of NULL. */
+/** Whether a save may want this name in its directory, such as "step-00000100" or "latest": other files there need other names.
+ *  False for NULL. */
 STRATA_API bool strata_save_takes(const char *name);
 
 #ifdef __cplusplus

@@ -34,7 +34,7 @@ struct strata_comm; /**< this rank's end of what connects them */
 /** Who this process is, and where the ranks meet.  Begin with STRATA_COMM_OPTS_INIT. */
 struct strata_comm_opts {
     size_t opts_size;     /**< sizeof(struct strata_comm_opts) */
-    uint32_t rank, ranks; /**< this process, from 0, and all of the run, at most 1024; ranks 0: not known */
+    uint32_t rank, ranks; /**< number of this process, from 0, and of all in the run, at most 1024; ranks 0: not known */
     /** The same among the processes of this machine; local_ranks 0: not known, and found when they meet. */
     uint32_t local_rank, local_ranks;
     char address[256];                  /**< name or number of rank 0's machine; "": not known */
@@ -49,7 +49,7 @@ struct strata_comm_opts {
 
 /**
  * Fill in what is not known yet from the variables that launchers set: torch's (torchrun, accelerate launch, deepspeed),
- * OpenMPI's, PMI's and Slurm's; strata_comm_variable() lists them.  Nobody says anything: one rank, 0.
+ * OpenMPI's, PMI's and Slurm's; strata_comm_variable() lists them.  If none is set, this is rank 0 of one.
  *
  * @param opts       what is known, in and out
  * @param variables  "NAME=value", ended by NULL; borrowed; NULL: the process's environment

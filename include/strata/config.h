@@ -7,8 +7,8 @@
  *     if (strata_config_open(&config, &opts) != STRATA_OK)
  *         fprintf(stderr, "%s\n", strata_last_error());
  *
- * docs/config.md lists every key.  Error sentences name options as the program `strata` spells them: --seq-len is the member
- * seq_len of an options struct; --set PATH=VALUE and options without such a member (--nvme, --device-memory) are overrides. */
+ * docs/config.md lists every key.  Error sentences name keys ("strata.nvme") and members of structs of options: "model.seq_len"
+ * is strata_model_opts.seq_len. */
 #ifndef STRATA_CONFIG_H
 #define STRATA_CONFIG_H
 
@@ -44,9 +44,9 @@ struct strata_config_opts {
                              by such a schedule is refused */
     bool steps_later;     /**< with max_steps 0: strata_model_set_steps() says how many there are */
     uint32_t ranks;       /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
-    uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): they stay so
-                             many where train_batch_size and one of the other two are left out or "auto"; 0: it begins */
-    uint32_t leaves;      /**< the same of strata.leaves (strata_checkpoint_info.leaves), if this run's ranks can have them */
+    uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): this
+                             number stays where train_batch_size and one of the other two are left out or "auto"; 0: a new run */
+    uint32_t leaves;      /**< likewise for strata.leaves (strata_checkpoint_info.leaves), if this run's ranks can have them */
     /** A trainer's file, whose values stand beside `file`'s, in place of what is left out or "auto" there; what differs is a
      *  problem.  With `file` and `text` NULL the file of DeepSpeed's that it names is read.  NULL: none. */
     const struct strata_recipe *recipe;
@@ -85,16 +85,16 @@ STRATA_API strata_status strata_config_open(struct strata_config **config, const
 STRATA_API strata_status strata_config_json(struct strata_config *config, const char **json);
 
 /**
- * Read a configuration for its own sake: every value with where it comes from and what it means here, and all problems, of one
- * that no run would take as well.  Logs nothing.
+ * Read a configuration to show it: every value, where it comes from, what it means here, and all problems.  Also reads one that
+ * no run would take.  Logs nothing.
  *
- * @param config  out, returned: closed by strata_config_close().  Set with STRATA_E_CONFIG as well, where the text is JSON at
- *                all: such a one has rows and problems, and makes no model
+ * @param config  out, returned: closed by strata_config_close().  Also set with STRATA_E_CONFIG, if the text is JSON: it has rows
+ *                and problems, and makes no model
  * @param opts    as for strata_config_open(), and so are the statuses
  */
 STRATA_API strata_status strata_config_check(struct strata_config **config, const struct strata_config_opts *opts);
 
-/** Where a run's figures go besides. */
+/** A further place for a run's metrics: the configuration's tensorboard or csv_monitor. */
 struct strata_monitor {
     bool enabled;
     const char *output_path, *job_name; /**< "": the default */
@@ -104,7 +104,7 @@ struct strata_monitor {
 struct strata_config_info {
     size_t info_size;                   /**< sizeof(struct strata_config_info), set by the caller */
     const char *save;                   /**< directory of checkpoints; "": none are made */
-    uint64_t save_every;                /**< steps; 0: at the end alone, and when a signal asks */
+    uint64_t save_every;                /**< steps; 0: only at the end, and when a signal asks */
     uint32_t keep_best;                 /**< checkpoints of the lowest losses that stay */
     uint32_t steps_per_print;           /**< 0: as the program likes */
     bool watchdog;                      /**< memory that runs out ends a run before the kernel does */
@@ -143,8 +143,10 @@ STRATA_API strata_status strata_config_get_row(const struct strata_config *confi
 /** Problem `index`, from 0, as a sentence; NULL past the last.  Borrowed until the configuration is closed. */
 STRATA_API const char *strata_config_problem(const struct strata_config *config, uint32_t index);
 
-/** Look at the directories that swap space goes to: STRATA_E_INPUT, as strata_plan_make() and strata_engine_create() say it, if one
- *  is missing, is none or cannot be written; STRATA_OK where nothing goes to NVMe.  Makes nothing. */
+/** Check the directories for swap files, as strata_plan_make() and strata_engine_create() do; STRATA_OK where nothing goes to
+ *  NVMe.  Makes nothing.
+ *
+ *  @return STRATA_E_INPUT  one is missing, is no directory, or cannot be written */
 STRATA_API strata_status strata_config_check_nvme(const struct strata_config *config);
 
 /** Close; models that were opened with it keep what they need.  NULL is fine. */

@@ -42,7 +42,7 @@ enum strata_data_kind {
     STRATA_KIND_ROWS = 2,   /**< .json, .jsonl, .ndjson */
 };
 
-/** The kind of a file, by its name alone.
+/** The kind of a file, only by its name.
  *
  *  @return STRATA_E_INVAL  an argument is NULL
  *          STRATA_E_INPUT  it is a table (.parquet, .csv, ...) or compressed; the sentence says what to do */
@@ -84,13 +84,13 @@ struct strata_texts_opts {
     uint64_t max_samples; /**< rows taken of each file, the first ones; 0: all */
     bool strict; /**< a row that cannot be read is an error; else it is left out, which a notice says with the count and the first
                   */
-    double val_size;              /**< below 1: this part of the rows is held out; from 1 on so many.  Such tokens are not kept */
+    double val_size;              /**< below 1: this part of the rows is held out; from 1 on this number; no tokens are kept */
     uint64_t seed;                /**< which rows are held out, or drawn where dataset_info.json wants some of a set */
     struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
 
     /* What of a row is trained, and how sequences are made. */
-    bool train_on_prompt; /**< of conversations every token is trained, not the answers alone */
-    bool mask_history;    /**< of conversations the last answer alone is trained; excludes train_on_prompt */
+    bool train_on_prompt; /**< of conversations every token is trained, not only the answers */
+    bool mask_history;    /**< of conversations only the last answer is trained; excludes train_on_prompt */
     bool turn_ends;       /**< of conversations the template's white space behind the token that ends an answer is trained, too */
     /** Rows are cut and trained as TRL does it: what is longer than a sequence loses its end, and with train_on_prompt a
      * completion is trained without its prompt all the same.  Else conversations are cut turn by turn. */
@@ -127,15 +127,18 @@ struct strata_texts_opts {
 STRATA_API strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model,
                                                 const char *const *paths, uint32_t count, const struct strata_texts_opts *opts);
 
-/** Look a data set of LLaMA-Factory's dataset_info.json up, without a model: STRATA_E_INPUT where strata_data_open_texts() would
- *  refuse it, since there is none of the name, it is not a local file, or of a kind that is not read. */
+/** Look up a data set of LLaMA-Factory's dataset_info.json, without a model.
+ *
+ *  @return STRATA_E_INPUT  strata_data_open_texts() would refuse it: there is none of this name, it is not a local file, or of a
+ *                          kind that is not read */
 STRATA_API strata_status strata_data_check_set(const char *dataset_info, const char *name);
 
 /** Sequences in all files; 0 for NULL. */
 STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 
+/** In which order sequences are read. */
 enum strata_data_order {
-    STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in an order of its own that `seed` determines; never ends */
+    STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in another order, which `seed` determines; never ends */
     STRATA_DATA_IN_ORDER = 1, /**< as in the files; after the last one tokens are 0 and targets -1, which are not counted */
     /** Like SHUFFLED, but no call reaches into the next pass: the last `count` of each is filled up with tokens 0 and targets -1.
      *  A pass is (strata_data_count() + count - 1) / count calls, as an epoch of Hugging Face's Trainer. */

@@ -28,8 +28,7 @@
  *         was killed has left counts as a live run's.
  * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
  *         strata_last_error(), further calls return the same status, and the engine can only be destroyed (and asked by
- *         strata_engine_get_info()). Where a function says
- *         that nothing has run, the engine stays usable.
+ *         strata_engine_get_info()). Where a function says that nothing has run, the engine stays usable.
  * Signals The library handles none; strata/strata.h says what a program that handles signals must do for the library's threads.
  * Exit    A process that ends without strata_engine_destroy() or strata_abandon() leaves swap files behind; the next run
  *         removes them. */
@@ -66,7 +65,7 @@ struct strata_engine_opts {
 
 /**
  * Allocate all memory and disk space that the plan names, and start the threads. Later only libraries allocate, inside
- * their calls: oneDNN makes the code of a product at the first use of its shape, in the first steps and evaluations. Memory that
+ * their calls: oneDNN makes the code of a matmul at the first use of its shape, in the first steps and evaluations. Memory that
  * is refused there ends the call with STRATA_E_NOMEM if oneDNN says so.
  *
  * @param engine  out, returned: destroyed by strata_engine_destroy()
@@ -93,7 +92,8 @@ STRATA_API strata_status strata_engine_create(struct strata_engine **engine, str
  * compared, since an export may have replaced them.  It runs no update: the run before ends with its save made, or none.
  *
  * @return STRATA_E_INVAL      engine is NULL, or a save waits for the next step: strata_engine_saved() with `wait` makes it
- * before. Nothing has changed STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
+ *                             before.  Nothing has changed
+ *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS
  *         After a failure nothing is loaded.
@@ -119,8 +119,7 @@ struct strata_step {
     uint64_t upload_bytes, download_bytes;   /**< moved between host and device */
     uint64_t read_bytes, write_bytes;        /**< from and to NVMe */
     uint64_t comm_bytes;                     /**< received of other ranks */
-    uint32_t
-        requests; /**< bits that any rank has asked for by strata_engine_request(): every rank gets them from the same step */
+    uint32_t requests; /**< bits of strata_engine_request() by any rank: every rank gets them from the same step */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -289,7 +288,7 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
 /**
  * Write the weights in Hugging Face's format; flushes first.  All files appear together, or none.
  *
- * @param out  taken, whatever is returned but STRATA_E_BUSY; of several ranks rank 0 alone writes, the others give NULL
+ * @param out  taken, whatever is returned but STRATA_E_BUSY; of several ranks only rank 0 writes, the others give NULL
  *
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's

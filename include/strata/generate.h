@@ -1,4 +1,4 @@
-/* strata/generate.h - a model that continues texts: how it chooses tokens, and one after another.
+/* strata/generate.h - a model that continues texts: how it chooses tokens, and the tokens one after another.
  *
  *     strata_model_sampling(model, &sampling, NULL);              what the model's files say
  *     strata_generation_open(&generation, engine, &sampling, NULL);
@@ -49,8 +49,8 @@ struct strata_sampling_opts {
 #define STRATA_SAMPLING_OPTS_INIT STRATA_INIT(strata_sampling_opts, opts_size)
 
 /**
- * How a model's tokens are chosen, by generation_config.json, else config.json, as transformers' generate takes them.  What these
- * ask for and is not done here, and ends that the vocabulary lacks, are notices.
+ * How a model's tokens are chosen, by generation_config.json, else config.json, as transformers' generate takes them. Unsupported
+ * features that these ask for, and end tokens that the vocabulary lacks, are notices.
  *
  * @param sampling  out
  * @param opts      NULL: what the files say

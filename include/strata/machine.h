@@ -83,8 +83,8 @@ struct strata_machine_info {
 STRATA_API strata_status strata_machine_get_info(const struct strata_machine *machine, struct strata_machine_info *info);
 
 /**
- * Measure this machine's rates with a model, in about three seconds: its products, block and head by the threads and kernels of
- * its configuration, updates, copies, and the directories that an override of strata.nvme names.  The machine's text, JSON and
+ * Measure this machine's rates with a model, in about three seconds: matmuls, a block and the head, with the threads and kernels
+ * of its configuration; updates, copies, and the directories that an override of strata.nvme names.  The machine's text, JSON and
  * file have them; a plan measures with its own model (strata_plan_measure()), or takes such a file.
  *
  * @return STRATA_E_INVAL  an argument is NULL; the machine is not this one; threads or kernels are not available
@@ -95,7 +95,7 @@ STRATA_API strata_status strata_machine_get_info(const struct strata_machine *ma
  */
 STRATA_API strata_status strata_machine_measure(struct strata_machine *machine, struct strata_model *model);
 
-/** Measure the links between the ranks of `comm`, which all call this, by their main memory; rates of rank 0 are to be of them.
+/** Measure the links between the ranks of `comm`, from main memory to main memory.  All of them call this.
  *
  *  @return STRATA_E_INVAL  an argument is NULL, or there is one rank, or more than 16
  *          STRATA_E_NOSYS  the machine's device is a GPU, whose links are not measured
@@ -103,8 +103,8 @@ STRATA_API strata_status strata_machine_measure(struct strata_machine *machine, 
 STRATA_API strata_status strata_machine_measure_links(struct strata_machine *machine, struct strata_comm *comm);
 
 /**
- * Print the machine for people: of this one what it has and lacks, and what was measured; of that of a file its rates; of one
- * that is named its parts, and whence their figures are.  Lines are as wide as `file` is, if that is a terminal.
+ * Print the machine for people.  Of this machine: what it has and lacks, and what was measured; of a machine file: its rates; of
+ * named parts: each with the source of its figures.  Lines are as wide as `file` is, if that is a terminal.
  *
  * @param config  whose threads are told, and whose directories, if an override of strata.nvme names them; NULL: the default
  *
@@ -117,7 +117,7 @@ STRATA_API strata_status strata_machine_print(const struct strata_machine *machi
 
 /**
  * The machine for programs: the line of JSON that `strata info --json` prints (docs/json.md); of a machine that is not this one
- * the key `machine` alone.
+ * only the key `machine`.
  *
  * @param json  out, borrowed until it is asked for again or the machine is closed
  *

@@ -27,7 +27,7 @@ struct strata_model; /**< lives as long as its plans and engines do, even if it 
 /** What a model is opened for. */
 enum strata_use {
     STRATA_USE_TRAIN = 0,    /**< steps, and evaluation between them */
-    STRATA_USE_EVAL = 1,     /**< forward alone: no gradients, no optimizer state */
+    STRATA_USE_EVAL = 1,     /**< only forward: no gradients, no optimizer state */
     STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence; a cache remembers the earlier ones */
     STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and the plan may be for a machine that is not here */
 };
@@ -52,8 +52,8 @@ struct strata_model_opts {
 
     /* The model. */
     const char *model; /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
-                            checkpoint or a directory of them: the weights of the newest one that opens.  PLAN: also a file
-                            config.json alone, or a published model's name, for the preset of its shapes */
+                            checkpoint or a directory of them: the weights of the newest one that opens.  PLAN: also only a
+                            file config.json, or a published model's name, for the preset of its shapes */
     uint64_t seed;     /**< for a preset's initial weights, and new adapters' */
     /** A directory with adapter_config.json and adapter_model.safetensors, as PEFT or strata writes it: the model has this
      * adapter, and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says,

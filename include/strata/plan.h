@@ -93,7 +93,8 @@ STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, st
  */
 STRATA_API strata_status strata_plan_text(struct strata_plan *plan, const char **text);
 
-/** What of a plan is told, added up.  Of one that does not fit only what it needs, its machine and other numbers of ranks. */
+/** Parts of a report on a plan, or-ed together.  A plan that does not fit has only what it needs, its machine, and other numbers
+ *  of ranks. */
 enum strata_plan_part {
     STRATA_PLAN_BRIEF = 1,      /**< tiers, bytes of a step, decisions */
     STRATA_PLAN_FULL = 2,       /**< the same, with what lies where and the bytes of each phase; as JSON there is no difference */
@@ -101,16 +102,17 @@ enum strata_plan_part {
     STRATA_PLAN_PREDICTED = 8,  /**< the shortest step, and the one that is simulated; as JSON a part of the above */
     STRATA_PLAN_WRITTEN = 16,   /**< bytes that wear out drives */
     STRATA_PLAN_SCHEDULES = 32, /**< other schedules, side by side */
-    STRATA_PLAN_ONE_MORE = 64,  /**< what one more of each would change */
+    STRATA_PLAN_ONE_MORE = 64,  /**< what one more of each part would change */
     STRATA_PLAN_RANKS = 128,    /**< the same on 1, 2, 4, ... 1024 ranks */
     STRATA_PLAN_BOUNDS = 256,   /**< the shortest step */
     STRATA_PLAN_ALL = 255 - STRATA_PLAN_BRIEF - STRATA_PLAN_RANKS
 };
 
+/** What a report has.  Begin with STRATA_PLAN_REPORT_OPTS_INIT, or pass NULL. */
 struct strata_plan_report_opts {
-    size_t opts_size; /**< sizeof(struct strata_plan_report_opts), set by the caller */
+    size_t opts_size; /**< sizeof(struct strata_plan_report_opts) */
     unsigned parts;   /**< of enum strata_plan_part; 0: STRATA_PLAN_ALL */
-    uint64_t steps;   /**< of the run, which write to its drives; 0: nobody knows */
+    uint64_t steps;   /**< of the run, for the bytes that it writes to drives; 0: not known */
 };
 #define STRATA_PLAN_REPORT_OPTS_INIT STRATA_INIT(strata_plan_report_opts, opts_size)
 
@@ -136,7 +138,7 @@ STRATA_API strata_status strata_plan_print(struct strata_plan *plan, const struc
 STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const struct strata_plan_report_opts *opts,
                                           const char **json);
 
-/** Print the program, an op of a step a line: what it touches and what it waits for.  Of a plan that does not fit nothing.
+/** Print the program, a line for each op of a step: what it touches and what it waits for.  Of a plan that does not fit, nothing.
  *
  *  @param json  an object for each op (docs/json.md), also of a plan that does not fit, as far as it was made
  *

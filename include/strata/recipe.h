@@ -26,7 +26,7 @@ extern "C" {
 struct strata_recipe; /**< read-only */
 
 /**
- * Read one.  What is wrong with its keys and values is told by strata_recipe_problem(), and by
+ * Read a trainer's file.  What is wrong with its keys and values is told by strata_recipe_problem(), and by
  * strata_config_open() and strata_config_check().
  *
  * @param recipe         out, returned: closed by strata_recipe_close(), after the configurations that it is part of were opened
@@ -42,7 +42,7 @@ struct strata_recipe; /**< read-only */
 STRATA_API strata_status strata_recipe_open(struct strata_recipe **recipe, const char *file, bool allow_unknown);
 
 /**
- * The same with words over what the file says, as LLaMA-Factory's command line takes them.
+ * The same with words that replace what the file says, as LLaMA-Factory's command line takes them.
  *
  * @param file   NULL: the words are all of it, with LLaMA-Factory's keys
  * @param words  "learning_rate=1e-5", the value in YAML, or "--learning-rate=1e-5", text where it is no YAML; "a.b=1" is member b

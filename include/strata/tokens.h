@@ -28,7 +28,7 @@ struct strata_shown_run {
 };
 
 /** How texts become a token file.  Begin with STRATA_TOKENS_OPTS_INIT; those after `heldout` are for documents: with a tokenizer,
- *  and without it. */
+ *  and without `heldout`. */
 struct strata_tokens_opts {
     size_t opts_size;      /**< sizeof(struct strata_tokens_opts) */
     const char *tokenizer; /**< a directory or file with one; "byte": one token per byte, and all text is one */
@@ -45,7 +45,7 @@ struct strata_tokens_opts {
     double val_size; /**< the rows held out go into a second file */
     uint64_t seed;
     bool train_on_prompt, mask_history, turn_ends, as_trl, strict;
-    uint32_t show; /**< so many documents are shown, run by run */
+    uint32_t show; /**< this many documents are shown, run by run */
     void (*shown)(void *ctx, const struct strata_shown_run *run);
     void (*progress)(void *ctx, uint64_t rows, uint64_t tokens); /**< now and then; at the end with 0 rows, before notices */
     void *ctx;                                                   /**< passed to both */
@@ -70,7 +70,9 @@ struct strata_tokens; /**< what was made */
 STRATA_API strata_status strata_tokens_write(struct strata_tokens **tokens, const char *out, const char *const *paths,
                                              uint32_t count, const struct strata_tokens_opts *opts);
 
-/** Print what was made for people: the lines of `strata tokens`. */
+/** Print what was made for people: the lines of `strata tokens`.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL */
 STRATA_API strata_status strata_tokens_print(const struct strata_tokens *tokens, FILE *file);
 
 /** The same for programs: the line of `strata tokens --json` (docs/json.md).

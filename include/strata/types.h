@@ -65,7 +65,7 @@ enum strata_lane {
     STRATA_LANE_COMPUTE,
     STRATA_LANE_UPLOAD,
     STRATA_LANE_DOWNLOAD,
-    STRATA_LANE_UPDATE,        /**< the host's */
+    STRATA_LANE_UPDATE,        /**< updates on the host */
     STRATA_LANE_UPDATE_DEVICE, /**< updates on the device, in parallel with compute */
     STRATA_LANE_READ_STATE,    /**< from here on I/O, */
     STRATA_LANE_READ_WEIGHT,

@@ -20,7 +20,7 @@ struct strata_verify_info {
     const char *path;
     const char *model;   /**< a preset or a directory */
     const char *run;     /**< 16 hex digits; a resumed run keeps them */
-    const char *version; /**< of strata, that wrote it */
+    const char *version; /**< of the strata that wrote it */
     uint64_t step;       /**< updates that it has had */
     uint64_t bytes;      /**< of weights and state */
     uint64_t tiles;      /**< checksums of them */
