@@ -186,9 +186,8 @@ static void print_best(const struct st_advice *a, FILE *file)
 /* So much of a tier.  What a named machine's parts do not have takes another part, and the budget, where one is given. */
 static void print_tier(const struct st_advice *a, strata_tier tier, uint64_t bytes, FILE *file)
 {
-    static const char *const words[] = {"the device's memory", "host memory", "drives"}, *const keys[] = {
-                                                                                             "strata.device_memory=",
-                                                                                             "strata.host_memory=", ""};
+    static const char *const words[] = {"the device's memory", "host memory", "drives"},
+                             *const keys[] = {" as strata.device_memory", " as strata.host_memory", ""};
     struct st_machine machine = {0};
     char size[24], part[80];
 
@@ -196,11 +195,11 @@ static void print_tier(const struct st_advice *a, strata_tier tier, uint64_t byt
     if (a->named)
         st_hardware_machine(&machine, &a->hardware);
     if (!a->named || bytes <= machine.capacity.bytes[tier])
-        st_print(file, "%s of %s (%s%" PRIu64 "MiB)", size, words[tier], keys[tier], bytes >> 20);
+        st_print_keyed(file, "%s of %s (%" PRIu64 "MiB%s)", size, words[tier], bytes >> 20, keys[tier]);
     else if (!st_hardware_enough(part, sizeof(part), &a->hardware, tier, bytes))
         st_print(file, "%s of %s (no part by name has it)", size, words[tier]);
     else if (a->given[tier])
-        st_print_keyed(file, "%s (%s%" PRIu64 "MiB of it for a run)", part, keys[tier], bytes >> 20);
+        st_print_keyed(file, "%s (%" PRIu64 "MiB of it for a run%s)", part, bytes >> 20, keys[tier]);
     else
         st_print_keyed(file, "%s (%s of it for a run)", part, size);
 }

@@ -301,6 +301,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
              plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
+    st_print_text(file, "  these words: docs/planning.md, \"Words of a plan\"\n");
 }
 
 /* What saving costs: a checkpoint's own writes, and the sets in which they are kept. */

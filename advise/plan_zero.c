@@ -55,23 +55,25 @@ static double state_bytes(const struct st_program *program, double *params)
     return bytes;
 }
 
-/* The same states of this plan, wherever they lie. */
-static uint64_t own_bytes(const struct st_plan *plan)
+/* What this plan has of some kinds, wherever it lies.  names: ended by NULL */
+static uint64_t bytes_of(const struct st_plan *plan, const char *const *names)
 {
-    static const char *const names[] = {"weights", "weights in slices", "gradients", "optimizer state"};
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < plan->item_count; i++)
-        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+        for (size_t n = 0; names[n] != NULL; n++)
             bytes += strcmp(plan->items[i].name, names[n]) == 0 ? plan->items[i].bytes : 0;
     return bytes;
 }
+
+static const char *const states[] = {"weights", "weights in slices", "gradients", "optimizer state", NULL},
+                         *const sums[] = {"gradient accumulators", "host accumulators", NULL};
 
 void st_zero_print_states(const struct st_plan *plan, FILE *file)
 {
     double params;
     const double zero = state_bytes(&plan->program, &params);
-    const uint64_t own = own_bytes(plan);
+    const uint64_t own = bytes_of(plan, states), summed = bytes_of(plan, sums);
     char text[24];
 
     if (plan->policy.forward_only)
@@ -80,6 +82,8 @@ void st_zero_print_states(const struct st_plan *plan, FILE *file)
              st_size_text(text, (uint64_t)zero), zero / params);
     if (plan->fits)
         st_print(file, "; here %s, %.2f: weights, gradients and optimizer state", st_size_text(text, own), (double)own / params);
+    if (plan->fits && summed > 0)
+        st_print(file, ", beside %s of accumulators in fp32", st_size_text(text, summed));
     st_print_text(file, "\n");
 }
 
@@ -91,6 +95,6 @@ void st_zero_put_states(const struct st_plan *plan, struct st_json_writer *w)
         return;
     st_json_object_open(w, "model_states");
     st_json_put_u64(w, "zero_bytes", (uint64_t)state_bytes(&plan->program, &params));
-    st_json_put_double(w, "bytes", plan->fits ? (double)own_bytes(plan) : (double)NAN);
+    st_json_put_double(w, "bytes", plan->fits ? (double)bytes_of(plan, states) : (double)NAN);
     st_json_object_close(w);
 }

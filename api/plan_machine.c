@@ -13,8 +13,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The plan may be for another machine: its file's capacities apply if the configuration gives none. */
 static void take_capacities(struct strata_plan *p)
@@ -289,6 +291,15 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
 
 /* --- rates --- */
 
+/* Whether other work fills the processors: rates measured then are too low for later runs.  A test that measures once asks not.
+ */
+static bool is_busy(void)
+{
+    double load;
+
+    return getloadavg(&load, 1) == 1 && load > (double)sysconf(_SC_NPROCESSORS_ONLN) && !st_fault_refuses("machine.patience");
+}
+
 /* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are only for this run. */
 static strata_status measure_now(struct strata_plan *p, const struct st_machine_opts *opts, unsigned what,
                                  const struct st_rates_kept *kept)
@@ -296,6 +307,7 @@ static strata_status measure_now(struct strata_plan *p, const struct st_machine_
     const struct strata_model *m = p->model;
     const struct st_compute compute = st_model_compute(m->model);
     const uint64_t start_ns = st_clock_ns();
+    const bool busy = kept != NULL && is_busy();
     strata_status st = st_machine_measure(&p->facts.machine, &p->facts.workload, &compute, opts, what);
     bool written = false;
     char took[24];
@@ -303,9 +315,12 @@ static strata_status measure_now(struct strata_plan *p, const struct st_machine_
     if (st != STRATA_OK)
         return st;
     st_seconds_text(took, (double)(st_clock_ns() - start_ns) * 1e-9);
-    if (kept != NULL && st_rates_kept_write(kept, &p->facts.machine.rates, &written) != STRATA_OK)
+    if (kept != NULL && !busy && st_rates_kept_write(kept, &p->facts.machine.rates, &written) != STRATA_OK)
         st_log(ST_LOG_NOTICE, "the rates of this machine are not kept: %s", strata_last_error());
-    st_log(ST_LOG_NOTICE, "the rates of this machine were measured in %s%s%s", took, written ? " and are kept for an hour: " : "",
+    st_log(ST_LOG_NOTICE, "the rates of this machine were measured in %s%s%s", took,
+           busy      ? ", beside other work: the next run measures again"
+           : written ? " and are kept for an hour: "
+                     : "",
            written ? kept->path : "");
     st_error_clear();
     return STRATA_OK;

@@ -31,7 +31,7 @@ static void note_tokens(struct train *t, uint64_t before)
         return;
     t->tokens_rss_bytes = peak;
     st_log(ST_LOG_NOTICE,
-           "making the tokens took %s of memory, the run takes %s at most: make a token file first, with strata tokens",
+           "making the tokens took %s of memory, more than the run's %s: make a token file first, with strata tokens",
            st_size_text(took, peak), st_size_text(most, planned));
 }
 
@@ -340,6 +340,10 @@ static strata_status one_step(struct train *t)
     t->best_now = false;
     watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
+    if (t->no_rate_yet && result.lr > 0 && speaks(t))
+        st_log(ST_LOG_NOTICE, "the warm-up begins at lr 0: no weights changed before step %llu",
+               (unsigned long long)t->steps_done);
+    t->no_rate_yet = result.lr == 0 && !result.skipped && (t->steps_done == 1 || t->no_rate_yet);
     if (eval_due(t)) {
         st = evaluate(t, &step);
         end_early(t);

@@ -40,6 +40,7 @@ struct train {
     struct cli_evals evals;
     uint64_t steps_asked;      /* of the run, if it does not end early */
     bool best_now;             /* the weights are among the best, and are to be saved */
+    bool no_rate_yet;          /* every step from the first on had lr 0 */
     bool eval_cut;             /* a signal ended an evaluation */
     int ended_by;              /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
     uint64_t tokens_rss_bytes; /* what making tokens took, where it is more than the run's plan; else 0 */

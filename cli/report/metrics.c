@@ -167,6 +167,11 @@ static void thin_out(struct cli_medians *m)
     m->stride *= 2;
 }
 
+bool cli_medians_bound_holds(const struct cli_medians *m)
+{
+    return m->beaten * 4 <= m->steps;
+}
+
 void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
 {
     const bool sampled = m->steps == 0 || (m->steps - 1) % m->stride == 0;
@@ -176,7 +181,9 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
     if (m->steps == 1) {
         m->count = 0;
         memset(m->sum, 0, sizeof(m->sum));
+        m->beaten = 0;
     }
+    m->beaten += !cli_bound_holds(step->value[CLI_STEP_SECONDS], step->value[CLI_SCHEDULE_BOUND]);
     if (sampled && m->count == CLI_SAMPLES_MAX)
         thin_out(m);
     for (int c = 0; c < CLI_COLUMN_COUNT; c++) {
@@ -325,12 +332,10 @@ static void put_bound_by(struct st_json_writer *w, const struct cli_medians *med
 
 static void put_bound_holds(struct st_json_writer *w, struct cli_medians *medians)
 {
-    const double bound = cli_medians_get(medians, CLI_SCHEDULE_BOUND);
-
-    if (isnan(bound))
+    if (isnan(cli_medians_get(medians, CLI_SCHEDULE_BOUND)))
         st_json_put_string(w, "bound_holds", NULL);
     else
-        st_json_put_bool(w, "bound_holds", cli_bound_holds(cli_medians_get(medians, CLI_STEP_SECONDS), bound));
+        st_json_put_bool(w, "bound_holds", cli_medians_bound_holds(medians));
 }
 
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)

@@ -74,12 +74,14 @@ struct cli_medians {
     double sum[CLI_COLUMN_COUNT];  /* of known values, after the first step */
     double tokens_before;          /* of the run, before the first step of this program */
     uint64_t steps, skipped, pressed, stride;
+    uint64_t beaten; /* steps after the first that were faster than the schedule's bound */
     uint32_t count;
     uint64_t stalled_by[STRATA_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */
 };
 strata_status cli_medians_create(struct cli_medians **out);
 void cli_medians_add(struct cli_medians *m, const struct cli_step *step);
 double cli_medians_get(struct cli_medians *m, enum cli_column column); /* NaN: never known */
+bool cli_medians_bound_holds(const struct cli_medians *m);             /* at most a quarter of the steps beat it */
 
 /* The results of a run. */
 struct cli_summary {

@@ -117,7 +117,7 @@ static void put_times(struct line *l, const struct cli_step *step)
     char forward[16], backward[16], stall[16], other[16];
 
     if (!cli_bound_holds(v[CLI_STEP_SECONDS], bound))
-        put(l, "rates too low for a bound");
+        put(l, "faster than the rates allow");
     else if (!isnan(bound))
         put(l, "%.2f x bound", v[CLI_STEP_SECONDS] / bound);
     put(l, "fwd %s bwd %s stall %s%s%s%s other %s ms", cli_ms_text(forward, v[CLI_MS_FORWARD]),
@@ -185,7 +185,7 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
         put(&l, "%.0f weights are infinite in 16 bits", v[CLI_WEIGHTS_OVERFLOWED]);
     put_pressure(&l, step);
     if (!isnan(v[CLI_BITS_PER_BYTE]))
-        put(&l, "%.4f b/B", v[CLI_BITS_PER_BYTE]);
+        put(&l, "%.4f bits/byte", v[CLI_BITS_PER_BYTE]);
     put(&l, "norm %.4g", v[CLI_GRAD_NORM]);
     put(&l, "lr %.3g", v[CLI_LR]);
     if (!p->verbose)

@@ -14,14 +14,9 @@ const char *cli_ms_text(char buf[16], double ms)
     return buf;
 }
 
-static bool bounds_hold(struct cli_medians *m)
-{
-    return cli_bound_holds(cli_medians_get(m, CLI_STEP_SECONDS), cli_medians_get(m, CLI_SCHEDULE_BOUND));
-}
-
 static void print_medians(FILE *file, struct cli_medians *m)
 {
-    const double mfu = bounds_hold(m) ? cli_medians_get(m, CLI_MFU) : (double)NAN;
+    const double mfu = cli_medians_bound_holds(m) ? cli_medians_get(m, CLI_MFU) : (double)NAN;
     char step[16], forward[16], backward[16], stall[16], other[16];
 
     st_print(file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
@@ -43,13 +38,12 @@ static void print_bounds(FILE *file, const struct strata_plan_info *plan, struct
         st_print_text(file, "  step/bound    unknown, as the machine's rates are\n");
         return;
     }
-    if (!bounds_hold(m)) {
+    if (!cli_medians_bound_holds(m)) {
         st_print(
             file,
-            "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
-            "the machine was busy, or on another machine: on a quiet one, strata info --measure --out FILE, then --machine "
-            "FILE\n",
-            seconds / plan->schedule_bound_seconds);
+            "  step/bound    unknown: %llu of %llu steps were faster than the rates allow, measured on a busy machine or another "
+            "one. Measure again when it is quiet: strata info --measure --out FILE, then --machine FILE\n",
+            (unsigned long long)m->beaten, (unsigned long long)m->steps);
         return;
     }
     st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",

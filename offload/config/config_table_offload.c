@@ -332,7 +332,7 @@ static const struct st_field strata_rows[] = {
      .help = "a run ends with exit code 5 after this many steps in a row that were skipped or had a loss that is not finite; left out or auto: "
              "8, with fp16's dynamic scale initial_scale_power + hysteresis + 8, so that the scale can fall far enough; 0: no limit"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
-     .help = "number of workers; 0: one per usable core, on cuda one less of 4 to 7 and two less of 8 and more"},
+     .help = "number of workers; 0: one per usable core; on cuda one fewer where there are 4 to 7, and two fewer from 8 on"},
     {.path = "strata.device_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, device_deadline), .min = 1, .max = 86400, .fallback = "300",
      .help = "seconds without progress of one op on the GPU after which it counts as lost and the run ends with exit code 4"},
     {.path = "strata.io_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, io_deadline), .min = 0, .max = 86400, .fallback = "300",

@@ -52,7 +52,7 @@ void st_hardware_print(const struct st_hardware *h, FILE *file)
     st_print_keyed(file, "machine by names; what no name says is assumed, and a measured one is better (strata info info.measure "
                          "info.out FILE):\n");
     st_print(file,
-             "  %s: %s of %u GB; %.3g TFLOPS in products, %.3g over a block (%.4g by its data sheet, dense %s); PCIe %s x%u, "
+             "  %s: %s of %u GB; %.3g TFLOPS in matmuls, %.3g over a block (%.4g by its data sheet, dense %s); PCIe %s x%u, "
              "%.3g GB/s; %s, %s\n",
              card->title, st_size_text(size, m.capacity.bytes[STRATA_TIER_DEVICE]), card->memory_gb, m.rates.matmul_flops * 1e-12,
              m.rates.block_flops * 1e-12, card->bf16_tflops, precision_of(card), link.name, link.lanes, m.rates.upload * 1e-9,

@@ -168,29 +168,29 @@ TEST(what_does_not_fit_says_what_would)
     a.named = false;
     a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
     must_hold(&a, "\n  it does not fit, whatever lies where\n"
-                  "    with 3.00 GiB of host memory (strata.host_memory=3072MiB) it would, the rest as it is\n");
+                  "    with 3.00 GiB of host memory (3072MiB as strata.host_memory) it would, the rest as it is\n");
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
     must_hold(
         &a,
         "\n  it does not fit, whatever lies where\n"
-        "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
+        "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and 7.00 MiB of drives (7MiB) it would, the rest "
         "as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
-    must_hold(&a, "\n    with 9.00 GiB of the device's memory (strata.device_memory=9216MiB) it would, the rest as it is\n"
-                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and 7.00 MiB of drives");
+    must_hold(&a, "\n    with 9.00 GiB of the device's memory (9216MiB as strata.device_memory) it would, the rest as it is\n"
+                  "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and 7.00 MiB of drives");
     a.named = true; /* with a card of 10 GiB, and no drive */
     assert_int_equal(st_hardware_parse(&a.hardware, &(struct st_hardware_choice){.gpu = "3060", .ram = "64GB"}), STRATA_OK);
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
-    must_hold(&a, "\n    with 10.0 GiB of the device's memory (strata.device_memory=10240MiB) it would, the rest as it is\n"
-                  "    with 5.00 MiB of the device's memory (strata.device_memory=5MiB) and machine.drives 7GB/s:0.1TB "
+    must_hold(&a, "\n    with 10.0 GiB of the device's memory (10240MiB as strata.device_memory) it would, the rest as it is\n"
+                  "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and machine.drives 7GB/s:0.1TB "
                   "(7.00 MiB of it for a run) it would");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
     must_hold(&a, "\n    with machine.gpu rtx-4060-ti (11.0 GiB of it for a run) it would, the rest as it is\n");
     a.given[STRATA_TIER_DEVICE] = true;
     must_hold(&a,
-              "\n    with machine.gpu rtx-4060-ti (strata.device_memory=11264MiB of it for a run) it would, the rest as it is\n");
+              "\n    with machine.gpu rtx-4060-ti (11264MiB of it for a run as strata.device_memory) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(900) << 30;
     must_hold(&a, "\n    with 900 GiB of the device's memory (no part by name has it) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
