@@ -46,7 +46,6 @@ bool st_case_spans_nodes(const struct st_case *c)
 void st_case_note_network(const struct st_case *c)
 {
     if (c->rates_known && !(c->machine.rates.link_nodes > 0))
-        st_log(ST_LOG_NOTICE,
-               "the rate of the network between nodes is not known: what ranks exchange over it is taken to take no "
-               "time (machine file: link_nodes)");
+        st_log(ST_LOG_NOTICE, "the network's rate between nodes is not known: exchanges over it count as no time; give "
+                              "link_nodes in the machine file");
 }

@@ -20,8 +20,8 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
     if (c->positions == ST_POSITION_ROTARY && c->rope_type == ST_ROPE_LONGROPE && d->seq > c->rope_original &&
         longest <= c->rope_original)
         st_log(ST_LOG_NOTICE,
-               "the long RoPE factors apply: sequences have %u tokens, over the %u of %s's short ones, and documents at most %u: "
-               "model.seq_len %u takes the short ones, as transformers does",
+               "sequences of %u tokens (above %u) take %s's long RoPE factors; documents have at most %u: model.seq_len %u takes "
+               "the short ones",
                d->seq, c->rope_original, c->name, longest, c->rope_original);
 }
 
@@ -223,10 +223,10 @@ strata_status strata_data_read_part(const struct strata_data *data, enum strata_
     if ((unsigned)order > STRATA_DATA_EPOCHS_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     if (positions == NULL && st_token_set_documents(data->set))
-        return st_error(STRATA_E_INVAL,
-                        "%s: sequences hold several documents: positions say where each begins, for a model that was opened with "
-                        "strata_model_opts.documents",
-                        __func__);
+        return st_error(
+            STRATA_E_INVAL,
+            "%s: sequences hold several documents: give positions, and open the model with strata_model_opts.documents",
+            __func__);
     for (uint32_t i = 0; i < part_count && st == STRATA_OK; i++) {
         uint64_t window;
         const bool there = find_window(&window, data, order, first + part + i, count);

@@ -125,8 +125,7 @@ static strata_status check_plan(const struct strata_plan *plan)
         return st_error(STRATA_E_INVAL,
                         "the model was opened only for planning: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
     if (comm != NULL && st_comm_is_parents(comm))
-        return st_error(STRATA_E_INVAL,
-                        "process %ld is rank %u, and process %ld, its child, is none: create the engine in the rank's process",
+        return st_error(STRATA_E_INVAL, "process %ld is rank %u, its child %ld is not: create the engine in the rank's process",
                         (long)comm->pid, comm->world.rank, (long)getpid());
     return STRATA_OK;
 }

@@ -54,9 +54,9 @@ static strata_status check_opts(const struct strata_machine_opts *o)
     strata_status st;
 
     if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && o->comm != NULL))
-        return st_error(STRATA_E_INVAL, "a plan is for %u ranks at most, and only without a comm", ST_COMM_RANKS_MAX);
+        return st_error(STRATA_E_INVAL, "machine.ranks: a plan is for at most %u ranks, and takes no comm", ST_COMM_RANKS_MAX);
     if (o->nodes != 0 && o->ranks == 0)
-        return st_error_remedy(st_error(STRATA_E_INVAL, "%u nodes (machine.nodes) need ranks that are on them", o->nodes),
+        return st_error_remedy(st_error(STRATA_E_INVAL, "%u nodes (machine.nodes) need a number of ranks", o->nodes),
                                "machine.ranks", "say how many (machine.ranks)");
     if (o->gpu != NULL && o->file != NULL)
         return st_error(STRATA_E_INVAL, "machine.gpu %s and machine.file each name a machine: leave one out", o->gpu);

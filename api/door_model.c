@@ -58,8 +58,7 @@ static strata_status note_widening(const struct strata_model *m, const struct st
 
     if (m->is_dir && config->bf16_off && (st = st_hf_stored_dtype(&stored, m->name)) == STRATA_OK && stored != STRATA_F32 &&
         stored != STRATA_DTYPE_INVALID)
-        st_log(ST_LOG_NOTICE,
-               "%s sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of %s in %s: %s.enabled true does so",
+        st_log(ST_LOG_NOTICE, "%s sets bf16.enabled to false: fp32 here; DeepSpeed would keep %s in %s: %s.enabled true does so",
                config->name, m->name, strata_dtype_name(stored), strata_dtype_name(stored));
     return st;
 }
@@ -78,10 +77,10 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
     if (stored == STRATA_DTYPE_INVALID) /* neither weights nor config.json say: as transformers would load them */
         stored = STRATA_F32;
     if (stored == STRATA_F16 && !st_handle_forward_only(m)) /* a forward pass needs no loss scaling */
-        return st_error(STRATA_E_CONFIG,
-                        "%s turns on neither bf16 nor fp16, and the weights of %s are fp16, which needs loss scaling: set "
-                        "fp16.enabled or bf16.enabled",
-                        config->name, m->name);
+        return st_error(
+            STRATA_E_CONFIG,
+            "%s turns on neither bf16 nor fp16, and the fp16 weights of %s need loss scaling: set fp16.enabled or bf16.enabled",
+            config->name, m->name);
     st_log(ST_LOG_NOTICE, "%s turns on neither bf16 nor fp16: using %s, the dtype of %s%s", config->name,
            strata_dtype_name(stored), m->name, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     m->config.dtype = stored;

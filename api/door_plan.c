@@ -27,12 +27,11 @@ static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
 
     if (p->facts.only_plans || ulimit == NULL || (config->host_memory != ST_AUTO_BYTES && config->device_memory != ST_AUTO_BYTES))
         return st;
-    return st_error_remedy(
-        st_error(st, "%s; %s leaves %s of memory: a fifth stays free, %s are set aside for the process and %s for the device",
-                 strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->on->topology)),
-                 st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
-                 st_size_text(device, p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE])),
-        "strata.host_memory", "raise %s, or give both strata.host_memory and strata.device_memory", ulimit);
+    return st_error_remedy(st_error(st, "%s; %s leaves %s of memory: a fifth stays free, the process takes %s, the device %s",
+                                    strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->on->topology)),
+                                    st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
+                                    st_size_text(device, p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE])),
+                           "strata.host_memory", "raise %s, or give both strata.host_memory and strata.device_memory", ulimit);
 }
 
 /* The planner sees budgets, not where they come from. */
@@ -48,8 +47,7 @@ static strata_status name_budgets(const struct strata_plan *p, strata_status st)
         config->host_memory != ST_AUTO_BYTES)
         return name_ulimit(p, st);
     return st_error_remedy(
-        st_error(st,
-                 "does not fit: the device's budget of %s is taken from this machine's memory of %s and leaves none for the host",
+        st_error(st, "does not fit: the device's budget of %s comes from this machine's %s and leaves none for the host",
                  st_size_text(device, config->device_memory), st_size_text(have, st_topology_memory_limit(p->on->topology))),
         "strata.device_memory", "lower strata.device_memory, or give strata.host_memory too");
 }
@@ -84,10 +82,10 @@ void st_handle_note_memory(const struct strata_plan *p)
     char wanted[24], have[24];
 
     if (st_handle_is_here(p->on) && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
-        st_log(ST_LOG_WARN,
-               "the plan takes %s of memory%s, and this machine has %s: a run here is refused (for another machine: "
-               "machine.file, machine.gpu)",
-               st_size_text(wanted, p->facts.plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
+        st_log(
+            ST_LOG_WARN,
+            "the plan takes %s of memory%s, this machine has %s: a run here is refused (for another: machine.file, machine.gpu)",
+            st_size_text(wanted, p->facts.plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
 }
 
 /* --- the plan --- */
@@ -270,8 +268,7 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
     st_figures_make(&p->facts.figures, &p->facts.plan->program, &machine);
     if (staged->bytes > 0)
         st_log(ST_LOG_NOTICE,
-               "%s of %s of host memory are not pinned: copies average %.3g GB/s up and %.3g GB/s down, and the shortest step is "
-               "%s (planned: %s)",
+               "%s of %s of host memory are not pinned: copies at %.3g GB/s up, %.3g down; shortest step %s, planned %s",
                st_size_text(part, staged->bytes), st_size_text(all, bytes), machine.rates.upload * 1e-9,
                machine.rates.download * 1e-9, st_seconds_text(now, p->facts.figures.bounds.schedule),
                st_seconds_text(before, pinned_bound));

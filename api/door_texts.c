@@ -30,8 +30,8 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
         named = model->beside.tokenizer;
     *path = named != NULL && strcmp(named, "byte") == 0 ? NULL : named;
     if (named != NULL && *path == NULL && vocab < BYTE_VOCAB)
-        return st_error(STRATA_E_INPUT, "texts.tokenizer byte: bytes are %u tokens, the vocabulary of %s is %u", BYTE_VOCAB,
-                        model->name, vocab);
+        return st_error(STRATA_E_INPUT, "texts.tokenizer byte: bytes need %u tokens, the vocabulary of %s has %u: name another",
+                        BYTE_VOCAB, model->name, vocab);
     if (named != NULL)
         return STRATA_OK;
     if (model->is_dir)
@@ -41,9 +41,8 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
     if (st != STRATA_OK || there || vocab == BYTE_VOCAB)
         return st;
     return st_error_remedy(st_error(STRATA_E_INPUT,
-                                    "%s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt), and "
-                                    "%u tokens, where bytes are %u",
-                                    model->name, vocab, BYTE_VOCAB),
+                                    "%s has no tokenizer (tokenizer.json, tokenizer.model or vocab.json) for its %u tokens",
+                                    model->name, vocab),
                            "texts.tokenizer", "name one with texts.tokenizer DIR");
 }
 

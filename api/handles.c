@@ -14,10 +14,10 @@ strata_status st_handle_room(const void *to, size_t bytes, const char *name)
     memcpy(&size, to, sizeof(size));
     if (size == bytes)
         return STRATA_OK;
-    return st_error(STRATA_E_INVAL,
-                    "struct %s gives its size as %zu bytes, and it is %zu: set its first member to sizeof(struct %s) of this "
-                    "library's headers",
-                    name, size, bytes, name);
+    return st_error(
+        STRATA_E_INVAL,
+        "struct %s gives its size as %zu bytes, not %zu: set its first member to sizeof(struct %s), with this library's headers",
+        name, size, bytes, name);
 }
 
 strata_status st_handle_opts(void *to, size_t bytes, const void *from, const char *name)

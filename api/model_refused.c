@@ -15,8 +15,7 @@
 #define CONFIG_BYTES_MAX (1u << 20)
 
 #define GGUF                                                                                                                     \
-    "GGUF is not read: let transformers make a directory of it: from_pretrained(DIR, gguf_file=NAME), then save_pretrained(), "  \
-    "for model and tokenizer"
+    "GGUF is not read: convert model and tokenizer with transformers: from_pretrained(DIR, gguf_file=NAME), then save_pretrained()"
 #define WEIGHTS "a file of weights: name its directory, which has config.json, too"
 #define TABLE   "a table of data, not a model: give it to strata_data_open_texts() as .jsonl (datasets.load_dataset(...).to_json())"
 
@@ -97,8 +96,7 @@ static strata_status refuse_adapter(const char *dir, const char *config)
         base = st_json_string(member);
     st = st_error(STRATA_E_INPUT,
                   "model.model %s: an adapter of %s: name that with model.model, this with model.adapter; strata export "
-                  "(strata_adapter_merge()) makes one model "
-                  "of both",
+                  "(strata_adapter_merge()) merges both",
                   dir, base != NULL && base[0] != '\0' ? base : "another model");
     st_json_free(root);
     return st;
@@ -137,10 +135,9 @@ strata_status st_handle_check_directory(const char *dir)
     if (has_ending(dir, ".gguf"))
         return st_error_key(st_error(STRATA_E_INPUT, "model.model %s: %s", dir, GGUF), "model.model");
     if (has_file(path, dir, "params.json"))
-        return st_error(
-            STRATA_E_INPUT,
-            "model.model %s: has params.json, the form of those who published it: name a directory of it as transformers "
-            "writes it, with config.json",
-            dir);
+        return st_error(STRATA_E_INPUT,
+                        "model.model %s: has params.json, not config.json: name a directory that transformers has written "
+                        "(save_pretrained())",
+                        dir);
     return STRATA_OK; /* whoever reads config.json says that it is missing */
 }

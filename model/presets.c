@@ -138,10 +138,10 @@ static strata_status unknown_preset(const char *name)
             length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
     return st_error_remedy(
-        st_error(STRATA_E_INVAL,
-                 "no model preset \"%s\" (nearest: %s); known presets are %s. Name a Hugging Face model by its directory; "
-                 "nothing is downloaded",
-                 name, presets[nearest].name, list),
+        st_error(
+            STRATA_E_INVAL,
+            "no model preset \"%s\" (nearest: %s); there are %s. Name other models by their directory; nothing is downloaded",
+            name, presets[nearest].name, list),
         "model.model", "fetch it with \"hf download %s --local-dir DIR\", then say model.model DIR", name);
 }
 

@@ -61,7 +61,7 @@ static const struct st_field cluster_rows[] = {
     {.path = "distributed_type", .type = ST_FIELD_CHOICE, .choices = type_choices,
      .refusals = type_refusals, .reason = "such devices are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU",
      .help = "DEEPSPEED: as deepspeed_config says; FSDP: as fsdp_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
-    {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "products of 8 bits are not in this version: bf16 or fp16",
+    {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "8-bit matmuls are not in this version: bf16 or fp16",
      .help = "bf16.enabled, fp16.enabled; no: as the weights are stored. Not beside deepspeed_config_file"},
     {.path = "num_processes", .type = ST_FIELD_ANY, .is_told = true, .help = "of all machines; " LAUNCH},
     {.path = "num_machines", .type = ST_FIELD_ANY, .is_told = true, .help = LAUNCH},
@@ -72,7 +72,7 @@ static const struct st_field cluster_rows[] = {
     ST_RECIPE_SPEED("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
     ST_RECIPE_NOTICE("downcast_bf16", "tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file commands", ANY, "of TPUs"),
     ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "Megatron-LM's splits are not in this version: " ELSE),
-    ST_RECIPE_OFF("fp8_config", ANY, NULL, "products of 8 bits are not in this version: bf16 or fp16"),
+    ST_RECIPE_OFF("fp8_config", ANY, NULL, "8-bit matmuls are not in this version: bf16 or fp16"),
 };
 
 #define SIZE(name_, help_)                                                                                                       \

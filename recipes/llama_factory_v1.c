@@ -59,7 +59,7 @@ static const struct st_field model_rows[] = {
     {.path = QUANT "quantization_bit", .type = ST_FIELD_INT, .min = 2, .max = 8, .help = "4; other widths are refused; left out: none, with name auto"},
     {.path = QUANT "quantization_type", .type = ST_FIELD_CHOICE, .choices = nf4_choices, .fallback = "\"nf4\"", .reason = "nf4 is the one format of 4 bits", .help = "nf4"},
     {.path = QUANT "double_quantization", .type = ST_FIELD_BOOL, .fallback = "true", .help = "the scales quantised, too: nf4-double"},
-    ST_RECIPE_IDLE(QUANT "compute_dtype", NULL, ANY, RESULTS, "products are in the run's dtype"),
+    ST_RECIPE_IDLE(QUANT "compute_dtype", NULL, ANY, RESULTS, "matmuls are in the run's dtype"),
 };
 
 static const struct st_field data_rows[] = {

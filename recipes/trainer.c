@@ -312,8 +312,8 @@ static bool take_words(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, con
         if (!take_word(r, fsdp, word)) {
             st_recipe_reject(r, "fsdp",
                              st_source_keep(r->src,
-                                            "\"%.64s\" is no word of it: full_shard, shard_grad_op, no_shard, hybrid_shard, "
-                                            "hybrid_shard_zero2, offload, auto_wrap",
+                                            "\"%.64s\" is unknown: full_shard, shard_grad_op, no_shard, hybrid_shard, "
+                                            "hybrid_shard_zero2, offload or auto_wrap",
                                             word));
             return false;
         }

@@ -15,7 +15,7 @@ enum { ST_OPTIM_ADAMW, ST_OPTIM_ADAMW_8BIT, ST_OPTIM_SGD, ST_OPTIM_ADAGRAD, ST_O
 #define PIPELINE              "tokens are made once, before training, and kept beside the output"
 #define METRICS               "progress is on standard output, metrics go to --metrics FILE.jsonl, and to tensorboard as DeepSpeed's file says"
 #define EVALUATION            "of evaluation: strata eval, or val_size and eval_strategy here"
-#define SHUFFLED              "sequences are shuffled, each epoch in an order of its own that seed determines"
+#define SHUFFLED              "sequences are shuffled, in each epoch otherwise, as seed determines"
 #define ST_TRAINER_LIMIT_HELP "strata.keep: checkpoints that stay, at most 22, as room for each is reserved at the start; "
 #define LAUNCH                "the launcher says which ranks there are: docs/ranks.md"
 #define COUNT_MAX             9007199254740992.0 /* 2^53 */

@@ -8,10 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PYTHON                                                                                                                   \
-    "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
+#define PYTHON    "Python files are not run: write XTuner's training arguments (load_from, dataset, lr, ...)"
 #define PRECISION "XTuner trains in bf16" /* whatever DeepSpeed's file says */
-#define RESUMES   "a run that goes on takes all that its checkpoint holds: set it to true, or begin anew with load_from"
+#define RESUMES   "a run that goes on takes all that its checkpoint holds: set it to true, or begin again with load_from"
 #define SCHEDULE  "strata.lr_scheduler."
 #define SAVES     "no training argument of XTuner's: --save DIR --save-every N says it here"
 #define PACKS     "conversations are packed whole, the longest first"
@@ -58,7 +57,7 @@ static const struct st_field argument_rows[] = {
      .help = "refused unless it is pack_max_length: a conversation is cut at the sequence's length"},
     {.path = "dataloader_cfg.pack_to_max_length", .aliases = "pack_to_max_length", .type = ST_FIELD_BOOL, .plain = "true", .verdict = ST_VERDICT_REJECTED, .reason = PACKS},
     ST_RECIPE_IDLE("dataloader_cfg.global_pack", "global_pack dataloader_cfg.group_by_length group_by_length dataloader_cfg.sampler_type sampler_type", ANY, RESULTS,
-                   "packs come in an order of their own, which seed determines"),
+                   "seed determines the order of packs, which is not XTuner's"),
     ST_RECIPE_NOTICE("dataloader_cfg.pack_chunk_size", "pack_chunk_size dataloader_cfg.pack_workers pack_workers "
                      "dataloader_cfg.pack_extra_buffer_size pack_extra_buffer_size dataloader_cfg.num_workers num_workers "
                      "dataloader_cfg.collator collator dataloader_cfg.pad_token_id pad_token_id dataloader_cfg.tokenizer_hash tokenizer_hash "

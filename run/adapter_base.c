@@ -111,7 +111,8 @@ static strata_status compare_tensor(struct comparing *c, const struct st_workloa
     c->compared = 0;
     spans = st_reader_weight_spans(NULL, c->ck, part->page, part->offset, count);
     if (spans > sizeof(list) / sizeof(list[0]))
-        return st_error(STRATA_E_CORRUPT, "%s: tensor %s is in pieces", c->ck->path, t->name);
+        return st_error(STRATA_E_CORRUPT, "%s: tensor %s lies in more pieces than a sample of it can: this checkpoint is damaged",
+                        c->ck->path, t->name);
     (void)st_reader_weight_spans(list, c->ck, part->page, part->offset, count);
     return st_reader_read(c->reader, list, spans, &sink);
 }
@@ -129,13 +130,11 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
         const struct st_tensor *t = st_model_tensor(model, i);
 
         if ((st = compare_tensor(c, st_model_workload(model), &from, t)) == STRATA_OK && c->differs)
-            st = st_error_remedy(st_error(STRATA_E_INPUT,
-                                          "%s: tensor %s differs from the one that the adapter of %s was trained beside", dir,
-                                          t->name, c->ck->path),
-                                 "model.model",
-                                 "name those weights with model.model; to use it with others, write it with strata export %s "
-                                 "export.out DIR, and name DIR with model.adapter",
-                                 c->ck->path);
+            st = st_error_remedy(
+                st_error(STRATA_E_INPUT, "%s: tensor %s differs from the one that the adapter of %s was trained beside", dir,
+                         t->name, c->ck->path),
+                "model.model", "name those with model.model; for others: strata export %s export.out DIR, then model.adapter DIR",
+                c->ck->path);
     }
     return st == STRATA_OK ? st_hf_reader_check_unchanged(weights) : st;
 }

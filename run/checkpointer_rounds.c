@@ -42,8 +42,8 @@ strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st,
             told = st_error((strata_status)failed.status, "rank %u: %s", r, failed.sentence);
         else if (s->parts > 1 && !st_stripe_alike(&failed.stripe, &s->offers[0].stripe))
             told = st_error(STRATA_E_CONFIG,
-                            "rank %u stripes its swap otherwise than rank 0: ranks that save need directories equal in number "
-                            "and rates, and one aio.block_size",
+                            "rank %u stripes its swap otherwise than rank 0: give all equally many, equally fast directories, "
+                            "and one aio.block_size",
                             r);
     }
     if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {

@@ -95,9 +95,8 @@ strata_status st_run_agree_checkpoint(struct st_run *run, const struct st_manife
         if (strcmp(all[r].run, all[0].run) != 0 || all[r].step != all[0].step)
             st = st_error(
                 STRATA_E_INPUT,
-                "rank %u resumes from step %llu of run %s, and rank 0 from step %llu of run %s: name the same checkpoint "
-                "to all ranks",
-                r, (unsigned long long)all[r].step, all[r].run, (unsigned long long)all[0].step, all[0].run);
+                "rank %u resumes from step %llu of run %s, rank 0 from step %llu of run %s: give all the same checkpoint", r,
+                (unsigned long long)all[r].step, all[r].run, (unsigned long long)all[0].step, all[0].run);
     free(all);
     return st;
 }

@@ -77,8 +77,8 @@ static strata_status compare_tensors(const struct st_manifest *was, const struct
                             name, a->name, a->elems, b->elems, remedy);
         if (a->page != b->page || a->offset != b->offset)
             return st_error(STRATA_E_INPUT,
-                            "%s is of another model: tensor %s is at element %" PRIu64 " of page %u there, and at %" PRIu64
-                            " of page %u in this one: %s",
+                            "%s is of another model: tensor %s is at element %" PRIu64 " of page %u, here at %" PRIu64
+                            " of page %u: %s",
                             name, a->name, a->offset, a->page, b->offset, b->page, remedy);
     }
     return st_error(STRATA_E_INPUT, "%s is of another model: it has %u groups of %u tensors' parts, and this one %u of %u: %s",
@@ -113,10 +113,10 @@ static strata_status compare_numbers(const struct st_manifest *was, const struct
         return st_error(STRATA_E_INPUT, "%s was saved by a run of %s, and this one is of %s: resume with the same optimizer",
                         name, was->optimizer, is->optimizer);
     if (was->moments != is->moments || was->moment_format != is->moment_format)
-        return st_error(
-            STRATA_E_INPUT,
-            "%s was saved by a run with %u moments in %s, and this one has %u in %s: resume with the same strata.moments", name,
-            was->moments, st_moment_format_name(was->moment_format), is->moments, st_moment_format_name(is->moment_format));
+        return st_error(STRATA_E_INPUT,
+                        "%s was saved by a run with %u moments in %s, this one has %u in %s: resume with the same strata.moments",
+                        name, was->moments, st_moment_format_name(was->moment_format), is->moments,
+                        st_moment_format_name(is->moment_format));
     return strcmp(was->model_shapes, is->model_shapes) != 0 ? explain_shapes(was, is, name) : STRATA_OK;
 }
 
@@ -145,18 +145,16 @@ static strata_status compare_file(const struct st_manifest *was, const struct st
             "%s: trained tokens or starts of documents differ from the run of %s: resume with the same template and options",
             b->path, name);
     if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
-        return st_error(STRATA_E_INPUT,
-                        "%s gives other tokens than in the run of %s: chat template date %s there, %s here: resume with "
-                        "texts.date %s, or without it",
-                        b->path, name, was->data_date, is->data_date, was->data_date);
-    if (strcmp(a->path, b->path) == 0)
         return st_error(
             STRATA_E_INPUT,
-            "%s has changed, or gives other tokens, since the run of %s read it: resume with the same data, in the same order",
-            b->path, name);
-    return st_error(STRATA_E_INPUT,
-                    "%s is not the file that the run of %s read as %s: resume with the same data, in the same order", b->path,
-                    name, a->path);
+            "%s gives other tokens than for %s: its chat template date is %s, here %s: resume with texts.date %s, or without",
+            b->path, name, was->data_date, is->data_date, was->data_date);
+    if (strcmp(a->path, b->path) == 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s has changed, or gives other tokens, since %s was saved: resume with the same data, in the same order",
+                        b->path, name);
+    return st_error(STRATA_E_INPUT, "%s stands where the run of %s read %s: resume with the same data, in the same order",
+                    b->path, name, a->path);
 }
 
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
@@ -177,16 +175,16 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
                    has = differs ? ends(was->data_order) : in_order(was->data_order);
 
         if (!differs && in_order(was->data_order) == in_order(is->data_order)) /* of callers: the program has no option for it */
-            return st_error(STRATA_E_INPUT, "%s was saved by a run with data_order %u, and this one has %u", name,
-                            was->data_order, is->data_order);
+            return st_error(STRATA_E_INPUT, "%s was saved by a run with data_order %u, and this one has %u: resume with the same",
+                            name, was->data_order, is->data_order);
         return st_error(STRATA_E_INPUT, "%s was saved by a run %s %s, and this one is %s: the order of sequences would differ",
                         name, has ? "with" : "without", differs ? "config.steps_later" : "train.no_shuffle",
                         has ? "without it" : "with it");
     }
     if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
         return st_error(STRATA_E_INPUT,
-                        "%s was saved by a run with model.seq_len %u resume.data_seed %" PRIu64
-                        ", and this one has %u and %" PRIu64 ": its order of sequences would be another",
+                        "%s was saved by a run with model.seq_len %u and resume.data_seed %" PRIu64
+                        ", and this one has %u and %" PRIu64 ": resume with the same",
                         name, was->data_seq, was->data_seed, is->data_seq, is->data_seed);
     return STRATA_OK;
 }
@@ -250,8 +248,7 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
                              "gradient_accumulation_steps, or with \"auto\", it follows");
     if (st == STRATA_OK && config[0].micro_batch != config[1].micro_batch)
         st_log(ST_LOG_NOTICE,
-               "a step's sequences are summed otherwise than in %s (%u at a time, %u here): bits may differ from an "
-               "uninterrupted run",
+               "sequences are summed otherwise than in %s (%u at a time, %u here): bits may differ from an uninterrupted run",
                name, config[0].micro_batch, config[1].micro_batch);
     if (st == STRATA_OK && was->world != is->world && config[0].wire == ST_WIRE_BF16 && config[1].wire == ST_WIRE_BF16)
         st_log(ST_LOG_NOTICE,

@@ -73,12 +73,14 @@ static strata_status answer(struct conversation *c, const char *message)
         (st = strata_chat_tokens(c->chat, &ids, &count)) != STRATA_OK)
         return st;
     if (count == 0)
-        return st_error(STRATA_E_INPUT, "the template writes nothing for this conversation: there is nothing to continue");
+        return st_error(
+            STRATA_E_INPUT,
+            "the template writes nothing for this conversation, so that nothing can be continued: give another (--template)");
     if (count >= room)
-        return st_error(STRATA_E_INPUT,
-                        "the conversation has %zu tokens, and there is room for %u: begin another, or raise --context (the "
-                        "model's own is %u)",
-                        count, room, g->run.shape.context);
+        return st_error(
+            STRATA_E_INPUT,
+            "the conversation has %zu tokens, and there is room for %u: begin another, or raise --context (at most %u)", count,
+            room, g->run.shape.context);
     if ((st = cli_prompt_check(ids, (uint32_t)count, g->run.shape.vocab, "the conversation", g->tokenizer)) != STRATA_OK)
         return st;
     cli_signals_ask(NULL);

@@ -80,7 +80,8 @@ static strata_status follow(struct cli_checkpoints *s, const struct choice *c, c
     if ((st = open_saved(s, path)) != STRATA_E_INPUT)
         return st;
     snprintf(path, sizeof(path), "%s", strata_last_error());
-    return st_error(STRATA_E_CONFIG, "rank 0 resumes from a checkpoint that this rank does not see: %s", path);
+    return st_error(STRATA_E_CONFIG, "rank 0 resumes from a checkpoint that this rank does not see (all ranks must share it): %s",
+                    path);
 }
 
 /* What has become of rank 0's look into `dir`; the other ranks have not looked. */
@@ -151,10 +152,9 @@ static strata_status take_last_run(struct cli_checkpoints *s)
         return st == STRATA_E_NOMEM || st == STRATA_E_IO ? st : STRATA_OK;
     snprintf(taken, sizeof(taken), "%s", s->was.path);
     if ((st = open_saved(s, later)) == STRATA_OK)
-        st_log(
-            ST_LOG_WARN,
-            "--resume goes on from %s, which was made last; %s is of an earlier run: --resume %s --overwrite goes on from that",
-            later, taken, taken);
+        st_log(ST_LOG_WARN,
+               "--resume goes on from %s, made last; %s is of an earlier run: --resume %s --overwrite goes on from that", later,
+               taken, taken);
     return st;
 }
 
@@ -197,7 +197,7 @@ static strata_status check_apart(const struct cli_checkpoints *s, const char *op
     if (path == NULL)
         return STRATA_OK;
     if (st_new_file_is_dir(path, s->dir))
-        return st_error(STRATA_E_INPUT, "%s %s is also --save: name another", option, path);
+        return st_error(STRATA_E_INPUT, "%s %s is the directory of --save: name another", option, path);
     snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
     if ((!strata_save_takes(st_path_name(name)) && strcmp(st_path_name(name), CLI_UNSAVED) != 0) ||
         st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))

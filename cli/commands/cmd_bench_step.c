@@ -29,7 +29,7 @@ static strata_status check(const struct cli_args *args)
     if (args->load > 0 && !paced)
         return st_error(STRATA_E_INVAL, "--load is for --device paced: on cpu the processor computes as fast as it can");
     if (args->ops && (paced || args->simulate))
-        return st_error(STRATA_E_INVAL, "--ops times what a device computes: %s computes nothing",
+        return st_error(STRATA_E_INVAL, "--ops times what a device computes, and %s computes nothing: leave one out",
                         paced ? "--device paced waits and" : "--simulate");
     return STRATA_OK;
 }

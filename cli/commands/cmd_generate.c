@@ -51,9 +51,9 @@ static strata_status check_prints(struct cli_generation *g)
     if (g->prints != CLI_PRINTS_BYTES || vocab == BYTE_VOCAB)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
-                    "%s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt), and %u tokens, where "
-                    "bytes are %u: use --tokenizer DIR, or --prompt-tokens ID,ID,...",
-                    g->args->model, vocab, BYTE_VOCAB);
+                    "%s has no tokenizer (tokenizer.json, tokenizer.model or vocab.json) for its %u tokens: use --tokenizer DIR, "
+                    "or --prompt-tokens ID,ID,...",
+                    g->args->model, vocab);
 }
 
 /* The end of a text, and of a message, which generation_config.json need not name. */
@@ -125,8 +125,8 @@ static strata_status open_chat(struct cli_generation *g, struct strata_chat **ch
     if (g->tokenizer != NULL)
         return cli_chat_open(chat, g);
     return st_error(STRATA_E_INVAL,
-                    "--chat: %s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt): "
-                    "name a directory that has one with --tokenizer DIR",
+                    "--chat: %s has no tokenizer (tokenizer.json, tokenizer.model or vocab.json): name a directory that has one "
+                    "with --tokenizer DIR",
                     g->args->model);
 }
 

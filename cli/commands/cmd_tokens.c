@@ -1,5 +1,6 @@
 /* cli/commands/cmd_tokens.c - turns text into token files. */
 #include "cli/commands/commands.h"
+#include "cli/options/args_table.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -33,18 +34,15 @@ static strata_status write_tokens(const struct cli_args *args)
 /* Options of documents mean nothing where all text is one. */
 static strata_status check_documents(const struct cli_args *args)
 {
-    const bool given = args->format != NULL || args->chat_template != NULL || args->template_kwargs != NULL ||
-                       args->date != NULL || args->datasets.count > 0 || args->layout != NULL || args->seq_len > 0 ||
-                       args->max_samples > 0 || args->val_size > 0 || args->show > 0 || args->train_on_prompt ||
-                       args->mask_history || args->turn_ends || args->as_trl || args->strict;
+    static const char *const names[] = {
+        "format",      "template", "chat-template-kwargs", "date",         "dataset",         "layout", "seq-len",
+        "max-samples", "val-size", "train-on-prompt",      "mask-history", "train-turn-ends", "as-trl", "strict",
+        "show"};
+    const char *given = cli_option_given(CLI_CMD_TOKENS, names, sizeof(names) / sizeof(names[0]), args);
 
-    return !given
+    return given == NULL
                ? STRATA_OK
-               : st_error(STRATA_E_INVAL,
-                          "--format, --template, --chat-template-kwargs, --date, --dataset, --layout, --seq-len, --max-samples, "
-                          "--val-size, --train-on-prompt, "
-                          "--mask-history, --train-turn-ends, --as-trl, --strict and --show are "
-                          "for documents: with --tokenizer DIR, without --heldout");
+               : st_error(STRATA_E_INVAL, "--%s is for documents: give --tokenizer DIR, and leave --heldout out", given);
 }
 
 /* A token file and what lies beside it, and the same of what is held out. */

@@ -74,7 +74,7 @@ static strata_status find_other_header(const char **why, int fd, const char *pat
         return st;
     snprintf(of_run, sizeof(of_run), CLI_METRICS_ID "\"%.16s\"", run);
     if ((st = begins_with(&is, of_run, fd, path, 0, have)) == STRATA_OK && !is)
-        *why = "its header names another one";
+        *why = "its header names another run";
     return st;
 }
 
@@ -93,7 +93,7 @@ static strata_status find_foreign(const char **why, int fd, const char *path, ui
         return st;
     st = begins_with(&is, "{\"summary\":", fd, path, last, whole);
     if (st == STRATA_OK && is)
-        *why = "it has the summary of a shorter one";
+        *why = "it has the summary of a shorter run";
     return st;
 }
 
@@ -115,15 +115,12 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
         whole = 0; /* another run's: it is replaced */
         lines->continued = false;
     } else if (st == STRATA_OK && file.bytes >= bytes && whole != bytes) {
-        st =
-            st_error(STRATA_E_INPUT,
-                     "%s is not the file that the checkpoint's run wrote, as no line ends at byte %llu: name another, or replace "
-                     "it with --overwrite",
-                     path, (unsigned long long)bytes);
-    } else if (st == STRATA_OK && foreign != NULL) {
         st = st_error(STRATA_E_INPUT,
-                      "%s is not the file that the checkpoint's run wrote, as %s: name another, or replace it with --overwrite",
-                      path, foreign);
+                      "%s is not what the checkpoint's run wrote, as no line ends at byte %llu: name another, or add --overwrite",
+                      path, (unsigned long long)bytes);
+    } else if (st == STRATA_OK && foreign != NULL) {
+        st = st_error(STRATA_E_INPUT, "%s is not what the checkpoint's run wrote, as %s: name another, or add --overwrite", path,
+                      foreign);
     }
     if (st == STRATA_OK && lines->continued && file.bytes < bytes)
         st_log(ST_LOG_NOTICE, "--metrics %s: keeping %llu of %llu bytes of the run's earlier part", path,

@@ -61,10 +61,7 @@ static const char *of_a_run(const struct cli_args *args)
         "train-on-prompt", "train-turn-ends", "as-trl", "mask-history", "strict", "no-shuffle"};
     /* clang-format on */
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (cli_option_is_given(cli_option_find(CLI_CMD_TRAIN, names[i]), args))
-            return names[i];
-    return NULL;
+    return cli_option_given(CLI_CMD_TRAIN, names, sizeof(names) / sizeof(names[0]), args);
 }
 
 bool cli_plan_asks(const struct cli_args *args)
@@ -83,37 +80,36 @@ bool cli_plan_asks(const struct cli_args *args)
 static strata_status check(const struct cli_args *args)
 {
     if (args->config_file != NULL || args->recipe != NULL)
-        return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration, and --config is one: leave "
-                        "either out");
+        return st_error(
+            STRATA_E_INVAL,
+            "--tokens, --batch-tokens and --write search for a configuration, and --config is one: leave one or the others out");
     if (of_a_run(args) != NULL)
-        return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration: --%s is for a run that has one (--config "
-                        "FILE)",
-                        of_a_run(args));
+        return st_error(
+            STRATA_E_INVAL,
+            "--tokens, --batch-tokens and --write search for a configuration; --%s is for a run that has one: leave it out",
+            of_a_run(args));
     if (args->scale || args->ops)
-        return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration: --scale and --ops are for one that is "
-                        "chosen (--config FILE)");
+        return st_error(STRATA_E_INVAL, "--tokens, --batch-tokens and --write search for a configuration; --scale and --ops need "
+                                        "one: give --config FILE in their place");
     if (args->tokens != NULL && (args->max_steps > 0 || args->epochs > 0 || args->data.count > 0))
         return st_error(STRATA_E_INVAL, "--tokens and --%s exclude each other: both say how long the run is",
                         args->max_steps > 0 ? "max-steps"
                         : args->epochs > 0  ? "epochs"
                                             : "data");
     if (args->epochs > 0 && args->data.count == 0)
-        return st_error(STRATA_E_INVAL, "--epochs %g: passes over which data? Name token files (--data), or say --tokens N",
+        return st_error(STRATA_E_INVAL, "--epochs %g says nothing without data: name token files (--data), or say --tokens N",
                         args->epochs);
     for (uint32_t i = 0; i < args->data.count; i++)
         if (cli_run_is_text(args->data.items[i]))
-            return st_error(STRATA_E_INVAL,
-                            "--data %s: the answer counts the tokens of token files: make one with strata tokens, or say "
-                            "--tokens N",
-                            args->data.items[i]);
+            return st_error(
+                STRATA_E_INVAL,
+                "--data %s is no token file, whose tokens can be counted: make one with strata tokens, or say --tokens N",
+                args->data.items[i]);
     for (uint32_t i = 0; i < args->overrides.count; i++)
         if (!is_of_machine(args->overrides.items[i]))
             return st_error(STRATA_E_INVAL,
-                            "%s: with --tokens, --batch-tokens and --write the configuration is the answer: only "
-                            "what is said of the machine (--nvme, --device-memory, --host-memory, --threads) counts",
+                            "%s is what --tokens, --batch-tokens and --write search for: leave it out; --nvme, --device-memory, "
+                            "--host-memory and --threads may stay",
                             args->overrides.items[i]);
     return STRATA_OK;
 }

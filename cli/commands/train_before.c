@@ -81,7 +81,7 @@ strata_status train_before_model(struct train *t)
     t->run.replaces = cli_checkpoints_replace(&t->checkpoints);
     if (args->max_steps == 0 || cli_checkpoints_steps(&t->checkpoints) <= args->max_steps)
         return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
+    return st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has done %" PRIu64 " steps already: raise it",
                     args->max_steps, cli_checkpoints_steps(&t->checkpoints));
 }
 
@@ -150,13 +150,13 @@ static void note_whole_steps(const struct train *t, uint64_t count, uint64_t seq
 
     if (count < sequences && speaks(t))
         st_log(ST_LOG_NOTICE,
-               "the data has %" PRIu64 " %s and a step takes %" PRIu64
-               ": steps go on into the next epoch; with --epochs they end with it, as Trainer's do",
+               "the data has %" PRIu64 " %s, a step takes %" PRIu64
+               ": it goes on into the next epoch; --epochs ends with the data",
                count, count == 1 ? "sequence" : "sequences", sequences);
     else if (trainers && count % sequences != 0 && t->steps > count / sequences && speaks(t))
         st_log(ST_LOG_NOTICE,
-               "max_steps: the data has %" PRIu64 " sequences and a step %" PRIu64
-               ": one goes on into the next epoch, and none does there",
+               "max_steps: %" PRIu64 " sequences are no multiple of a step's %" PRIu64
+               ": a step goes on into the next epoch, unlike Trainer's",
                count, sequences);
 }
 
@@ -173,7 +173,7 @@ strata_status train_count_steps(struct train *t)
     t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
     if (cli_checkpoints_steps(&t->checkpoints) > t->steps)
         return st_error(STRATA_E_INVAL,
-                        "--epochs %g, %" PRIu64 " %s of this data: the checkpoint has %" PRIu64 " steps behind it already",
+                        "--epochs %g is %" PRIu64 " %s of this data, and the checkpoint has done %" PRIu64 " already: raise it",
                         t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_checkpoints_steps(&t->checkpoints));
     return strata_model_set_steps(t->run.model, t->steps);
 }

@@ -63,8 +63,8 @@ static void print_memory(struct train *t)
     cli_progress_work_end(&t->progress);
     cli_run_print_plan(&t->run, STRATA_PLAN_FULL, file);
     st_wrap_print(file,
-                  "this process held at most %s, of %s planned: give it more memory, or lower --host-memory (%s at least) and, "
-                  "on cpu, --device-memory (%s); strata.watchdog false leaves the end to the kernel\n",
+                  "this process held at most %s of memory, of %s planned. Give it more, or lower --host-memory (%s at least) "
+                  "and, on cpu, --device-memory (%s)\n",
                   st_size_text(peak, st_stats_rss_peak_bytes()), st_size_text(planned, cli_run_memory(&t->run)),
                   st_size_text(host, least[STRATA_TIER_HOST]), st_size_text(device, least[STRATA_TIER_DEVICE]));
 }

@@ -271,8 +271,8 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
 
     if (args->positional.count > 0 && (is_of_xtuner(args->positional.items[0]) || st_path_ends(args->positional.items[0], ".py")))
         return st_error(STRATA_E_CONFIG,
-                        "%s: Python files are not run: write the values as XTuner's training arguments (load_from, dataset, lr, "
-                        "...) in a .yaml or .json file",
+                        "%s: Python files are not run: write XTuner's training arguments (load_from, dataset, lr, ...) into a "
+                        ".yaml or .json file",
                         args->positional.items[0]);
     if (file == NULL && !args->is_a_run)
         return cli_words_refuse(args);

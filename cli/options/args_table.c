@@ -186,10 +186,10 @@ static const struct cli_option options[] = {
      "with --gpu: its memory, such as 128GB:2xDDR5-5600; default 64GB; two channels of DDR5-5600"},
     {{"drive"}, CLI_CMD_PLAN, VALUE_LIST, AT(drives), "machine.drives", 0, 0, "RATE:SIZE[xN]",
      "with --gpu: a drive, such as 7GB/s:2TB, gen4:2TB or gen4:2TBx4; may be repeated; default: none"},
-    {{"tokens"}, CLI_CMD_PLAN, VALUE_TEXT, AT(tokens), NULL, 0, 0, "N", "ask, and say how long a run of N tokens (1B, 500M) takes; without --config"},
-    {{"batch-tokens"}, CLI_CMD_PLAN, VALUE_SIZE, AT(batch_tokens), "plan.batch_tokens", 0, 0, "N", "ask, for steps of N tokens; 128K is 131072, which is the default"},
+    {{"tokens"}, CLI_CMD_PLAN, VALUE_TEXT, AT(tokens), NULL, 0, 0, "N", "search for a configuration, and say how long a run of N tokens (1B, 500M) takes; without --config"},
+    {{"batch-tokens"}, CLI_CMD_PLAN, VALUE_SIZE, AT(batch_tokens), "plan.batch_tokens", 0, 0, "N", "search, for steps of N tokens; default 128K, which is 131072"},
     {{"write"}, CLI_CMD_PLAN | CLI_CMD_TUNE, VALUE_TEXT, AT(write_config), NULL, 0, 0, "FILE.json",
-     "ask, and write the configuration that is the answer: a file for train --config, and for DeepSpeed"},
+     "search, and write the configuration that is found: a file for train --config, and for DeepSpeed"},
     FOR(CLI_CMD_TUNE, "CONFIG.json", "put the section into this configuration; the rest of its text stays as it is"),
     {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), "info.measure plan.measure", 0, 0, NULL, "measure this machine's rates (about two seconds)"},
     {{"scale"}, CLI_CMD_PLAN, VALUE_FLAG, AT(scale), NULL, 0, 0, NULL,
@@ -239,12 +239,12 @@ static const struct cli_option options[] = {
     FOR(CLI_CMD_CHECK, NULL, "check a run of N processes; default: as the launcher says"),
     FOR(CLI_CMD_LAUNCH, NULL, "-n N: processes to start on this machine"),
     {{"nodes"}, CLI_CMD_PLAN, VALUE_COUNT, AT(nodes), "machine.nodes", 1, 1024, "N",
-     "with --ranks: machines that they are on; default: by the machine file's ranks_per_node, without it one"},
+     "with --ranks: on how many machines they are; default: by the machine file's ranks_per_node, without it one"},
     {{"rank"}, RANKED, VALUE_COUNT, AT(rank), "comm.rank", 0, RANKS_MAX - 1, "N", "which of the run's processes this is, from 0; default: as the launcher says"},
-    {{"world-size"}, RANKED, VALUE_COUNT, AT(world_size), "comm.ranks", 1, RANKS_MAX, "N", "with --rank: how many there are"},
-    {{"local-rank"}, RANKED, VALUE_COUNT, AT(local_rank), NULL, 0, RANKS_MAX - 1, "N", "which of this machine's it is"},
-    {{"local-world-size"}, RANKED, VALUE_COUNT, AT(local_world_size), NULL, 1, RANKS_MAX, "N", "how many this machine has"},
-    {{"master-addr"}, RANKED, VALUE_TEXT, AT(master_addr), "comm.address", 0, 0, "HOST", "name or number of the machine of rank 0"},
+    {{"world-size"}, RANKED, VALUE_COUNT, AT(world_size), "comm.ranks", 1, RANKS_MAX, "N", "with --rank: how many processes the run has"},
+    {{"local-rank"}, RANKED, VALUE_COUNT, AT(local_rank), NULL, 0, RANKS_MAX - 1, "N", "which of this machine's processes it is, from 0"},
+    {{"local-world-size"}, RANKED, VALUE_COUNT, AT(local_world_size), NULL, 1, RANKS_MAX, "N", "how many processes this machine has"},
+    {{"master-addr"}, RANKED, VALUE_TEXT, AT(master_addr), "comm.address", 0, 0, "HOST", "host name or address of rank 0's machine"},
     {{"master-port"}, RANKED, VALUE_COUNT, AT(master_port), "comm.port", 1, 65535, "N", "a port there where the ranks meet; default 29500"},
     {{"comm"}, RANKED, VALUE_TEXT, AT(comm), NULL, 0, 0, "auto|mpi|tcp", "how ranks exchange bytes; default auto: mpi under mpirun and srun where it opens, else tcp"},
     HEADING("Reports"),
@@ -264,7 +264,7 @@ static const struct cli_option options[] = {
     {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_TOKENS | BENCHES, VALUE_FLAG, AT(json),
      NULL, 0, 0, NULL, "JSON on standard output, bench: an object for each row"},
     FOR(CLI_CMD_TRAIN, NULL, "the metrics on standard output, everything else on standard error"),
-    {{"all"}, CLI_CMD_CHECK, VALUE_FLAG, AT(all), NULL, 0, 0, NULL, "also the values that nobody gave, and what a trainer's keys become"},
+    {{"all"}, CLI_CMD_CHECK, VALUE_FLAG, AT(all), NULL, 0, 0, NULL, "also defaults, and what a trainer's keys become"},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
     ELSEWHERE("the model goes to --out DIR, checkpoints to --save DIR", "output-dir"),
     ELSEWHERE("use --resume auto, or --resume DIR", "resume-from-checkpoint"),
@@ -347,12 +347,17 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
     return NULL;
 }
 
-bool cli_option_is_given(const struct cli_option *o, const struct cli_args *args)
+const char *cli_option_given(enum cli_command command, const char *const *names, size_t count, const struct cli_args *args)
 {
     static const char none[sizeof(uint64_t)]; /* of a number, of a text, and of a list's items */
-    const size_t bytes = o->kind == VALUE_FLAG ? sizeof(bool) : sizeof(none);
 
-    return memcmp((const char *)args + o->offset, none, bytes) != 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct cli_option *o = cli_option_find(command, names[i]);
+
+        if (memcmp((const char *)args + o->offset, none, o->kind == VALUE_FLAG ? sizeof(bool) : sizeof(none)) != 0)
+            return names[i];
+    }
+    return NULL;
 }
 
 const struct cli_option *cli_option_of_key(const char *text, size_t *length)

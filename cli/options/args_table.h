@@ -47,8 +47,9 @@ struct cli_option {
 
 /** Find the option of this name that the command takes; NULL: none. */
 const struct cli_option *cli_option_find(enum cli_command command, const char *name);
-/** Whether the command line gives it another value than 0, none and false. */
-bool cli_option_is_given(const struct cli_option *o, const struct cli_args *args);
+/** The first of these options of the command to which the command line gives another value than 0, none and false.
+ *  @param names  [count], borrowed  @return NULL: it gives none */
+const char *cli_option_given(enum cli_command command, const char *const *names, size_t count, const struct cli_args *args);
 /** The name of an option's value in the help of a command; NULL: it takes none. */
 const char *cli_option_value(const struct cli_option *o, enum cli_command command);
 /** Find the first option of a key that `text` begins with.  @param length  out: bytes of the key */

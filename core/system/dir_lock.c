@@ -26,9 +26,7 @@ strata_status st_dir_lock(struct st_dir_lock *lock, const char *dir)
     }
     close(fd);
     return st_error(STRATA_E_INPUT,
-                    "%s: another run writes a model, an adapter or a tokenizer there now: wait for its end, or name another "
-                    "directory",
-                    dir);
+                    "%s: another run writes a model or an adapter there now: wait for its end, or name another directory", dir);
 }
 
 void st_dir_unlock(struct st_dir_lock *lock)

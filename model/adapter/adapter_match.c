@@ -191,8 +191,8 @@ static strata_status give_adapter(struct resolver *r, struct st_adapter_module *
 
     if (module->kind != ST_ADAPTER_LINEAR)
         return st_error(STRATA_E_CONFIG,
-                        "%s: \"target_modules\" fits %s, which is %s: only linear layers of blocks have adapters; leave it out, "
-                        "or name it in exclude_modules%s",
+                        "%s: \"target_modules\" fits %s, which is %s: only linear layers of blocks have adapters: name it in "
+                        "exclude_modules%s",
                         r->spec->where, module->path, others[module->kind],
                         module->tied ? "" : ", or in modules_to_save to train it whole");
     if ((st = pattern_value(&r->fits[FIT_RANKS], module->path, &rank)) != STRATA_OK ||
@@ -214,8 +214,8 @@ static strata_status resolve_module(struct resolver *r, struct st_adapter_module
         return st;
     if (module->saved && module->tied)
         return st_error(STRATA_E_CONFIG,
-                        "%s: \"modules_to_save\" fits %s, which shares its matrix with the %s: it cannot be trained beside an "
-                        "adapter; leave it out",
+                        "%s: \"modules_to_save\" fits %s, which shares its matrix with the %s and cannot be trained beside "
+                        "adapters: leave it out",
                         r->spec->where, module->path, module->kind == ST_ADAPTER_HEAD ? "table of tokens" : "head");
     return target && !kept_out ? give_adapter(r, module) : STRATA_OK;
 }

@@ -124,8 +124,7 @@ static strata_status read_init(struct st_adapter_spec *spec, const st_json *valu
     if (spec->gaussian || (st_json_type(value) == ST_JSON_BOOL && st_json_bool(value)))
         return STRATA_OK;
     return fault(spec, key->name,
-                 "must be true or \"gaussian\": other beginnings change the model's own weights or need a decomposition of them; "
-                 "an adapter that PEFT trained from one can be converted by save_pretrained(..., "
+                 "must be true or \"gaussian\": others change the model's weights; PEFT converts: save_pretrained(..., "
                  "path_initial_model_for_weight_conversion=...)");
 }
 

@@ -144,7 +144,7 @@ static strata_status place(struct st_hf_adapter *a, const struct st_safetensor *
         if (strcmp(a->tensors[i].name, name) != 0)
             continue;
         if (a->entries[i] != NULL)
-            return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice, also as %s: save one adapter alone", a->path, e->name,
+            return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice, also as %s: save only one adapter", a->path, e->name,
                             a->entries[i]->name);
         a->entries[i] = e;
         return check_entry(a, &a->tensors[i], e);
@@ -251,9 +251,8 @@ static strata_status read_values(void *ctx, const struct st_hf_adapted *tensor, 
     for (uint64_t i = 0; st == STRATA_OK && i < count; i++)
         if (!isfinite(out[i]))
             st = st_error(STRATA_E_NUMERICS,
-                          "%s: tensor %s is not finite: the file is damaged, or the run that trained it has diverged; take an "
-                          "earlier one",
-                          a->path, e->name);
+                          "%s: tensor %s is not finite: the file is damaged, or its run diverged: take an earlier one", a->path,
+                          e->name);
     return st;
 }
 

@@ -82,8 +82,7 @@ void st_hf_adapter_note_base(const struct st_hf_adapter *a, const char *model)
         (is_like(base, real) || is_cached_as(base, real) || is_configured_as(base, real)))
         return;
     st_log(ST_LOG_NOTICE,
-           "the adapter was trained on %s, as its " ST_ADAPTER_CONFIG_NAME
-           " says (base_model_name_or_path), and is used with %s: "
-           "results are its own only if that has the same weights",
+           "the adapter was trained on %s (" ST_ADAPTER_CONFIG_NAME
+           ": base_model_name_or_path) and is used with %s: give a model with the same weights",
            base, model);
 }

@@ -30,10 +30,10 @@ static strata_status unknown_type(const st_json *root, const char *type, const c
 {
     if (st_hf_member(root, text_key) == NULL)
         return unknown_family(type, where);
-    return st_error(STRATA_E_INPUT,
-                    "%s: \"model_type\" is \"%.32s\", a model of more than text that is not read: save its text model alone with "
-                    "transformers (docs/models.md)",
-                    where, type);
+    return st_error(
+        STRATA_E_INPUT,
+        "%s: \"model_type\" is \"%.32s\", a model of more than text: save only its text model with transformers (docs/models.md)",
+        where, type);
 }
 
 /* Sizes that a text_config may leave out. */

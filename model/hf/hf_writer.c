@@ -296,14 +296,13 @@ static void keep_weights(struct st_hf_writer *w)
     st_new_file_keep(&w->weights);
     if (!is_where_it_was(f)) {
         (void)st_error(STRATA_E_IO,
-                       "%s; the trained weights could not be kept either, as %.*s was removed or moved meanwhile: give a "
-                       "directory that stays until the end",
+                       "%s; the trained weights are lost, as %.*s was removed or moved meanwhile: give a directory that stays",
                        strata_last_error(), (int)f->base, f->path);
         return;
     }
     (void)st_error(STRATA_E_IO,
-                   "%s; the trained weights are kept as %.*s%s: name them " ST_HF_WEIGHTS_NAME
-                   " in a directory with the " ST_HF_CONFIG_NAME " of the model, of a preset that of a run of one step%s",
+                   "%s; the trained weights are kept as %.*s%s: rename them to " ST_HF_WEIGHTS_NAME
+                   ", beside the model's " ST_HF_CONFIG_NAME " (of a preset: from a run of one step)%s",
                    strata_last_error(), (int)f->base, f->path, f->temp,
                    st_new_file_kept_for_now(f) ? "; do so before the next export to this directory, which removes them" : "");
 }

@@ -317,8 +317,8 @@ strata_status st_safetensor_placeholder_fault(const struct st_safetensor *t, con
     char have[96];
 
     return st_error(STRATA_E_INPUT,
-                    "%s: tensor %s has shape %s: ZeRO-3 saved a stand-in for it; save with "
-                    "stage3_gather_16bit_weights_on_model_save true, or run the checkpoint's zero_to_fp32.py",
+                    "%s: tensor %s has shape %s, ZeRO-3's placeholder: save with stage3_gather_16bit_weights_on_model_save true, "
+                    "or run the checkpoint's zero_to_fp32.py",
                     path, t->name, st_shape_text(have, t->shape, t->rank));
 }
 

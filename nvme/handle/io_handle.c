@@ -396,7 +396,7 @@ static strata_status out_of_time(const struct strata_io *io, double seconds)
     const struct st_hreq *oldest = io->oldest;
 
     return st_error(STRATA_E_BUSY,
-                    "not done within %.6g s; the oldest of %" PRIu64 " outstanding requests is a %s of %" PRIu64
+                    "not done within %.6g s; of %" PRIu64 " requests outstanding the oldest is a %s of %" PRIu64
                     " bytes at offset %" PRIu64 " of %s, %.3f s old",
                     seconds, io->counters.outstanding, oldest->op == ST_IO_READ ? "read" : "write", oldest->end - oldest->offset,
                     oldest->offset, oldest->file->path, age(oldest));

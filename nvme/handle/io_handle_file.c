@@ -34,7 +34,8 @@ static strata_status check_flags(const struct strata_io *io, const char *path, u
     if (path == NULL || path[0] == '\0' || strlen(path) >= PATH_MAX)
         return st_error(STRATA_E_INVAL, "open file: a path of 1 to %d characters is needed", PATH_MAX - 1);
     if ((flags & ~(uint32_t)FLAGS_ALL) != 0 || (flags & (STRATA_IO_READ | STRATA_IO_WRITE)) == 0)
-        return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": give READ or WRITE, and no unknown flag", path, flags);
+        return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": give STRATA_IO_READ or STRATA_IO_WRITE, and no unknown flag",
+                        path, flags);
     if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !is_fake(io))))
         return st_error(STRATA_E_INVAL, "%s: a file that is not opened for WRITE is not created, truncated or given a size",
                         path);
@@ -100,11 +101,12 @@ static strata_status enter(struct strata_io_file *file)
         io->files = file;
     }
     pthread_mutex_unlock(&io->lock);
-    return other == NULL ? STRATA_OK
-                         : st_error(STRATA_E_INVAL,
-                                    "%s: open in this handle already: a file that is written is opened once in a handle; "
-                                    "use that one, or close it first",
-                                    file->path);
+    return other == NULL
+               ? STRATA_OK
+               : st_error(
+                     STRATA_E_INVAL,
+                     "%s: is open in this handle already, which a file that is written may be once: use that one, or close it",
+                     file->path);
 }
 
 /* A file that has not entered is fine. */

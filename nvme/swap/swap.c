@@ -43,8 +43,8 @@ static strata_status check_opts(const struct st_swap_opts *opts, bool on_disk)
     if (bytes[ST_SPACE_SCRATCH] + bytes[ST_SPACE_BASE] + bytes[ST_SPACE_SET] == 0 ||
         (opts->set_count == 0 && bytes[ST_SPACE_BASE] + bytes[ST_SPACE_SET] > 0))
         return st_error(STRATA_E_INVAL,
-                        "swap space of %" PRIu64 " bytes, %" PRIu64 " of a base and %" PRIu64 " of each of %" PRIu32
-                        " sets: it must not be empty, and without sets only scratch is possible",
+                        "swap space of %" PRIu64 " bytes, %" PRIu64 " of a base, %" PRIu64 " of each of %" PRIu32
+                        " sets: it is empty, or needs a set",
                         bytes[ST_SPACE_SCRATCH], bytes[ST_SPACE_BASE], bytes[ST_SPACE_SET], opts->set_count);
     if (opts->block_bytes % ST_SWAP_ALIGN != 0 || opts->block_bytes > ST_IO_BYTES_MAX)
         return st_error(STRATA_E_INVAL, "block size %" PRIu32 ": must be a multiple of %u and at most 1 GiB", opts->block_bytes,

@@ -142,16 +142,14 @@ static void tell_of_copies(struct st_committer *c, uint64_t bytes)
 
     if (nameless > 0)
         st_log(ST_LOG_NOTICE,
-               "%s: the checkpoint that the run resumed from is not there any more: %s of frozen weights, which the run has open "
-               "still, are copied",
+               "%s: the checkpoint that the run resumed from is gone: its frozen weights (%s, still open here) are copied",
                c->dir, st_size_text(text, nameless));
     bytes -= nameless;
     if (bytes > 0 && !c->told_of_copies)
-        st_log(
-            ST_LOG_NOTICE,
-            "strata.save %s cannot share files with the run's drives (another file system, or one without links): %s of %seach "
-            "checkpoint are copied there beside training; a directory on the drives would cost nothing",
-            c->save, st_size_text(text, bytes), parts_of(c) > 1 ? "this rank's part of " : "");
+        st_log(ST_LOG_NOTICE,
+               "strata.save %s cannot link files of the run's drives: %s of %seach checkpoint are copied; a directory on their "
+               "file system copies nothing",
+               c->save, st_size_text(text, bytes), parts_of(c) > 1 ? "this rank's part of " : "");
     c->told_of_copies = c->told_of_copies || bytes > 0;
 }
 
@@ -215,7 +213,7 @@ static strata_status sync_set(struct st_committer *c)
     if (c->set_lost && c->lost_set == c->job.set && c->lost_step == step)
         return st_error(STRATA_E_IO,
                         "%s: what step %" PRIu64
-                        " has written could not be made durable, which is not tried again: a later step's checkpoint can be made",
+                        " has written could not be made durable: no checkpoint of it is made, and the next one may succeed",
                         c->save, step);
     st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
     c->set_lost = st != STRATA_OK;
@@ -229,11 +227,9 @@ static strata_status sync_base(struct st_committer *c)
     strata_status st;
 
     if (c->base_lost)
-        return st_error(
-            STRATA_E_IO,
-            "%s: the frozen weights could not be made durable, which is not tried again: this run makes no checkpoint any "
-            "more, one that is started again does",
-            c->save);
+        return st_error(STRATA_E_IO,
+                        "%s: the frozen weights could not be made durable: this run makes no more checkpoints; start it again",
+                        c->save);
     st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
     c->base_lost = st != STRATA_OK;
     return st;
@@ -300,8 +296,8 @@ static strata_status make_part(struct st_committer *c)
     c->dir_fd = st_fault_refuses("commit.open") ? -1 : open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->dir_fd < 0)
         return st_error_errno(errno,
-                              "%s: rank 0 has begun the checkpoint there, and rank %u does not see it; strata.save must be "
-                              "on a file system that all ranks share",
+                              "%s: rank %u does not see the checkpoint that rank 0 has begun: put strata.save on a file system "
+                              "that all ranks share",
                               c->dir, c->opts.part);
     st = put_planes(c);
     enter(c, "writing its small files");

@@ -128,7 +128,7 @@ strata_status st_extents_check_rows(const struct st_extents *e, const char *path
             return st_extents_damaged(path, "its rows are out of order");
         sums += row->sum_count;
     }
-    return sums == e->sum_count ? STRATA_OK : st_extents_damaged(path, "it has sums that belong to no row");
+    return sums == e->sum_count ? STRATA_OK : st_extents_damaged(path, "it has checksums that belong to no row");
 }
 
 strata_status st_extents_check_header(const struct st_extents_header *h, uint64_t bytes, const char *path)

@@ -91,9 +91,9 @@ strata_status st_model_files_check(const struct st_checkpoint *ck)
         return st_checkpoint_failed(ck, st);
     if (strcmp(digest, ck->manifest.model_files) == 0)
         return STRATA_OK;
-    st = st_error(STRATA_E_CORRUPT,
-                  "%s: the model's small files are not those that were saved: this checkpoint is damaged; an older one, or the "
-                  "model's source, has them",
-                  dir);
+    st = st_error(
+        STRATA_E_CORRUPT,
+        "%s: the model's small files are not those that were saved: this checkpoint is damaged; take them from an older one",
+        dir);
     return st_checkpoint_failed(ck, st);
 }

@@ -86,7 +86,7 @@ static strata_status make_dirs(const char *dir, const char *key, size_t *made)
     const size_t length = strlen(dir);
 
     if (length == 0 || length >= sizeof(path))
-        return st_error_key(st_error(STRATA_E_INPUT, "%s \"%.64s\": no name of a directory", key, dir), key);
+        return st_error_key(st_error(STRATA_E_INPUT, "%s \"%.64s\" is not the name of a directory", key, dir), key);
     for (size_t end = 1; end <= length; end++) {
         int rc = 0, synced;
 

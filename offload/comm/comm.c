@@ -73,8 +73,7 @@ strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *
     assert(peers[comm->world.rank].send_count == 0 && peers[comm->world.rank].recv_count == 0);
     if (st_comm_is_parents(comm))
         return st_error(STRATA_E_INVAL,
-                        "process %ld is rank %" PRIu32 ", and process %ld, its child, is none: what ranks do together is its "
-                        "parent's to do (%s)",
+                        "process %ld is rank %" PRIu32 ", its child %ld is not: call this in the rank's process (%s)",
                         (long)comm->pid, comm->world.rank, (long)getpid(), what);
     if (!atomic_load(&comm->failed)) {
         if ((st = comm->ops->exchange(comm, peers, what)) == STRATA_OK)
@@ -113,9 +112,7 @@ strata_status st_comm_aborted(uint32_t rank, uint32_t self, strata_status st, co
     const int length = snprintf(gone, sizeof(gone), "rank %" PRIu32 " is gone", self);
 
     if (strncmp(reason, gone, (size_t)length) == 0)
-        return st_error(STRATA_E_IO,
-                        "rank %" PRIu32 " failed (during %s): a connection with rank %" PRIu32
-                        ", this one, which goes on, has been lost",
+        return st_error(STRATA_E_IO, "rank %" PRIu32 " failed (during %s): it lost its connection with this one, rank %" PRIu32,
                         rank, what, self);
     if (strncmp(reason, "rank ", 5) == 0)
         return st_error(st_comm_verdict(st), "%s", reason);

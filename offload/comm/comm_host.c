@@ -121,7 +121,7 @@ static strata_status judge(struct host *host, const struct st_hello *hello)
         if (same->known) /* else it had not waited yet, and has come again */
             return st_error(STRATA_E_CONFIG,
                             "two processes call themselves rank %" PRIu32
-                            "; or ranks of two runs have come to MASTER_PORT %u, of which each needs its own",
+                            ", or two runs share MASTER_PORT %u: give each rank its number, each run its port",
                             hello->rank, host->meeting->opts->port);
     }
     return STRATA_OK;
@@ -136,8 +136,7 @@ static strata_status turn_away(struct host *host, struct guest *guest)
 
     snprintf(sentence, sizeof(sentence),
              "another rank 0, of %" PRIu32
-             ", waits for its ranks at port %u, with the same MASTER_PORT %u: name another one, or end "
-             "that one if it is left from an earlier attempt",
+             ", waits at port %u for the same MASTER_PORT %u: take another, or end what an earlier attempt left",
              opts->world.ranks, host->port, opts->port);
     reply.bytes = (uint32_t)strlen(sentence);
     (void)!send_reply(guest->fd, &reply, sentence, st_clock_ns() + SECOND_NS);

@@ -151,7 +151,7 @@ static strata_status look_up(const struct st_meeting *meeting, struct addrinfo *
     *list = NULL;
     if (err == EAI_AGAIN || err == EAI_FAIL) /* a name server that is not up yet */
         return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "the address of rank 0, '%s', is none: %s: see MASTER_ADDR", address,
+    return st_error(STRATA_E_INPUT, "the address of rank 0, '%s', is not found: %s: see MASTER_ADDR", address,
                     err == EAI_SYSTEM ? strerror(errno) : gai_strerror(err));
 }
 

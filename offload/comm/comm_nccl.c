@@ -86,11 +86,10 @@ static strata_status wait_for(const struct comm_nccl *n, const char *what, bool 
         if (atomic_load(&n->host->failed))
             return st_error(n->host->status, "%s", n->host->reason);
         if (st_clock_ns() > until_ns)
-            return st_error(
-                STRATA_E_IO,
-                "%s has not ended after %.6g seconds (NCCL does not tell of which rank nothing comes): one hangs or has "
-                "ended, or strata.comm_deadline is too short",
-                what, (double)n->base.deadline_ns * 1e-9);
+            return st_error(STRATA_E_IO,
+                            "%s has not ended after %.6g seconds: a rank hangs or has ended (see their output), or "
+                            "strata.comm_deadline is too short",
+                            what, (double)n->base.deadline_ns * 1e-9);
         (void)st_nap(&nap);
     }
     return st;
@@ -206,8 +205,8 @@ static strata_status compare_heads(const struct comm_nccl *n, const struct st_co
                             r, what, theirs->sequence, self, ours->sequence);
         if (theirs->cuts != cuts_of(peers[r].recv, peers[r].recv_count))
             return st_error(STRATA_E_IO,
-                            "rank %" PRIu32 " cuts its bytes otherwise than rank %" PRIu32
-                            " awaits them (during %s): they run different programs",
+                            "rank %" PRIu32 " sends other pieces than rank %" PRIu32
+                            " awaits (during %s): they run different programs",
                             r, self, what);
     }
     return STRATA_OK;

@@ -33,10 +33,9 @@ static strata_status try_file(const struct st_mpi_plugin **out, const char *file
     if (plugin == NULL)
         return st_error(STRATA_E_NOSYS, "mpi: %s has no %s: it is no part of strata", file, ST_MPI_SYMBOL);
     if (plugin->abi != ST_MPI_ABI || plugin->bytes != sizeof(*plugin))
-        return st_error(
-            STRATA_E_NOSYS,
-            "mpi: %s is of interface %u (%u bytes), and this program of interface %u (%zu bytes): install both from one build",
-            file, plugin->abi, plugin->bytes, ST_MPI_ABI, sizeof(*plugin));
+        return st_error(STRATA_E_NOSYS,
+                        "mpi: %s has interface %u (%u bytes), this program interface %u (%zu bytes): install both from one build",
+                        file, plugin->abi, plugin->bytes, ST_MPI_ABI, sizeof(*plugin));
     *out = plugin;
     return STRATA_OK;
 }

@@ -30,7 +30,7 @@ const char *st_object_check(struct st_config_source *src, const st_json *node)
         src->failed = true;
     free(text);
     if (bytes >= ST_CONFIG_JSON_MAX)
-        return st_source_keep(src, "has %zu bytes without spaces, and at most %d are allowed", bytes, ST_CONFIG_JSON_MAX - 1);
+        return st_source_keep(src, "has %zu bytes without spaces; at most %d are allowed", bytes, ST_CONFIG_JSON_MAX - 1);
     return NULL;
 }
 

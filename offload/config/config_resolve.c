@@ -164,17 +164,16 @@ static void resolve_update(struct st_config_source *src, struct st_config *confi
     if (config->gradient_clipping > 0)
         st_source_reject(src, "strata.update",
                          st_source_keep(src,
-                                        "in_backward updates before all gradients are known, and gradient_clipping %g needs "
-                                        "the norm of all: set gradient_clipping to 0, or use gated",
+                                        "in_backward updates before all gradients are known, whose norm gradient_clipping %g "
+                                        "needs: set it to 0, or use gated",
                                         config->gradient_clipping));
     if (config->dtype == STRATA_F16)
         st_source_reject(src, "strata.update",
-                         "in_backward updates before all gradients are known, and fp16's loss scaling skips the whole step "
-                         "when any of them overflows: train in bf16, or use gated");
+                         "in_backward updates before fp16's loss scaling knows of an overflow that skips the step: train in "
+                         "bf16, or use gated");
     else if (config->check_grad_overflow)
         st_source_note(src, "strata.update",
-                       "a gradient that is not finite ends the run (exit code 5): parts of the step are updated by then, so it "
-                       "cannot be skipped");
+                       "a gradient that is not finite ends the run (exit code 5), as parts of the step are updated by then");
 }
 
 static void resolve_chunk(struct st_config_source *src, struct st_config *config)

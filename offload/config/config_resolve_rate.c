@@ -192,7 +192,7 @@ static void resolve_least(struct st_config_source *src, struct st_config *config
     if (config->schedule.shape != ST_LR_SHAPE_COSINE_WITH_MIN_LR) {
         for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
             if (*values[i] > 0)
-                st_source_idle(src, keys[i], "not used: of cosine_with_min_lr");
+                st_source_idle(src, keys[i], "not used: belongs to cosine_with_min_lr");
             *values[i] = 0;
         }
     } else if (*values[0] > 0 && *values[1] > 0) {

@@ -169,11 +169,11 @@ static void refuse_shared_samples(struct st_config_source *src, const char *path
     const struct st_field_state *state = st_source_state(src, path);
 
     if (state->usable && st_json_number(state->node) > 1)
-        st_source_reject(src, path,
-                         st_source_keep(src,
-                                        "%g ranks would train the same samples, and here each has its own, so a step would be %g "
-                                        "times as large: write 1, or leave it out",
-                                        st_json_number(state->node), st_json_number(state->node)));
+        st_source_reject(
+            src, path,
+            st_source_keep(
+                src, "%g ranks would train the same samples; here each has its own, %g times as many: write 1, or leave it out",
+                st_json_number(state->node), st_json_number(state->node)));
 }
 
 /* What means something else only in a run of several ranks, or of whole epochs. */
@@ -184,12 +184,10 @@ static void resolve_run(struct st_config_source *src, const struct st_config_opt
     refuse_shared_samples(src, "tensor_parallel.autotp_size");
     refuse_shared_samples(src, "sequence_parallel_size");
     if (opts->ranks > 1 && sums->usable && st_text_same(st_json_string(sums->node), "sum"))
-        st_source_reject(src, "gradient_allreduce_op",
-                         st_source_keep(src,
-                                        "sum: of %" PRIu32
-                                        " ranks the mean is trained here, and their sum is so many times as large: "
-                                        "write mean, or leave it out",
-                                        opts->ranks));
+        st_source_reject(
+            src, "gradient_allreduce_op",
+            st_source_keep(src, "sum: the mean of %" PRIu32 " ranks is trained here, not their sum: write mean, or leave it out",
+                           opts->ranks));
     if (opts->steps_later && is_on(src, "dataloader_drop_last"))
         st_source_reject(
             src, "dataloader_drop_last",

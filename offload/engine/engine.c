@@ -243,7 +243,8 @@ static strata_status take_positions(const struct st_workload *w, int32_t *into, 
 {
     if (!w->documents)
         return positions == NULL ? STRATA_OK
-                                 : st_error(STRATA_E_INVAL, "positions for a model that was not opened for documents");
+                                 : st_error(STRATA_E_INVAL,
+                                            "positions are given, and the model was not opened with strata_model_opts.documents");
     for (uint64_t i = 0; i < count; i++) {
         const bool first = i % w->seq == 0;
         const int32_t next = first ? 0 : into[i - 1] + 1;

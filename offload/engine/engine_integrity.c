@@ -45,7 +45,7 @@ static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint
 
     return st_error(STRATA_E_CORRUPT,
                     "%s: checksum mismatch in %s at byte %" PRIu64
-                    ": the drive or its path changed data; the run stops before using it. Check the drive (smartctl, dmesg)",
+                    ": the drive or its path changed data, which is not used: see smartctl and dmesg",
                     path, what, place);
 }
 

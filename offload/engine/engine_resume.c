@@ -152,12 +152,10 @@ static strata_status damaged(const struct resume *r, const struct piece *p, uint
     const char *path =
         st_swap_place(r->eng->swap, r->opts->volumes[p->row->space], p->row->offset + bytes_before(r, p) + before, &place);
 
-    return st_error(
-        STRATA_E_CORRUPT,
-        "%s: checksum mismatch in plane %s of page %u, elements from %" PRIu64 ", at byte %" PRIu64
-        ": the checkpoint is damaged there, and nothing of it has been used: strata verify lists what is, and an older "
-        "checkpoint may be whole",
-        path, st_plane_name(p->plane), chunk_of(r, p->chunk)->page, p->first + tile * ST_TILE_ELEMS, place);
+    return st_error(STRATA_E_CORRUPT,
+                    "%s: checksum mismatch in plane %s of page %u, elements from %" PRIu64 ", at byte %" PRIu64
+                    ": the checkpoint is damaged; strata verify lists all",
+                    path, st_plane_name(p->plane), chunk_of(r, p->chunk)->page, p->first + tile * ST_TILE_ELEMS, place);
 }
 
 /* Where a plane of the chunk begins, in memory or in the slot that its extent is written from. */

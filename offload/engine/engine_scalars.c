@@ -137,8 +137,8 @@ static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint
     eng->train.update.skip = true;
     if (!may_skip(eng))
         return st_error(STRATA_E_NUMERICS,
-                        "%" PRIu64 " gradient values are not finite, the first in page %u: lower the learning rate, or set "
-                        "bf16.check_grad_overflow to true (and strata.update to \"gated\") to skip such updates",
+                        "%" PRIu64 " gradient values are not finite, the first in page %u: lower lr, or set "
+                                   "bf16.check_grad_overflow true and strata.update \"gated\"",
                         nonfinite, first_bad);
     eng->train.steps_skipped++;
     st_log(ST_LOG_WARN, "update skipped: %" PRIu64 " gradient values are not finite, the first in page %u; loss scale %g",
@@ -177,11 +177,11 @@ strata_status st_engine_learnt(const struct st_engine *eng)
     const struct st_train_state *train = &eng->train;
 
     if (train->steps_applied == 0 && train->steps_skipped > 0 && train->scaler.dynamic)
-        return st_error(STRATA_E_NUMERICS,
-                        "no update was made in %" PRIu64
-                        " steps: fp16's loss scale begins at 2^%u, comes down while gradients are "
-                        "not finite, and had come to %g: give more steps, or lower fp16.initial_scale_power",
-                        train->steps_skipped, eng->training.scaling.initial_power, train->scaler.scale);
+        return st_error(
+            STRATA_E_NUMERICS,
+            "no update was made in %" PRIu64
+            " steps, as fp16's loss scale fell only from 2^%u to %g: give more steps, or lower fp16.initial_scale_power",
+            train->steps_skipped, eng->training.scaling.initial_power, train->scaler.scale);
     if (train->steps_applied == 0 && train->steps_skipped > 0)
         return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
                         train->steps_skipped, advice(eng));

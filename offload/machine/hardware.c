@@ -309,10 +309,10 @@ struct st_card_link st_hardware_link(const struct st_hardware *h)
 
 static strata_status ram_error(const char *text)
 {
-    return st_error_remedy(
-        st_error(STRATA_E_INVAL, "machine.ram: \"%.64s\" is not a size, or a size and its channels", text), "machine.ram",
-        "write 128GB or 128GB:2xDDR5-5600 (4 to 4096 GB, DDR3 to DDR5, 1 to %u channels, %u to %u million transfers a second)",
-        CHANNELS_MOST, MTS_LEAST, MTS_MOST);
+    return st_error_remedy(st_error(STRATA_E_INVAL, "machine.ram: \"%.64s\" is not a size, or a size and its channels", text),
+                           "machine.ram",
+                           "write 128GB or 128GB:2xDDR5-5600 (4 to 4096 GB, DDR3 to DDR5, 1 to %u channels, %u to %u MT/s)",
+                           CHANNELS_MOST, MTS_LEAST, MTS_MOST);
 }
 
 /* "2xDDR5-5600". */
@@ -350,10 +350,10 @@ static strata_status parse_ram(struct st_hardware *h, const char *text)
 
 static strata_status drive_error(const char *text)
 {
-    return st_error_remedy(st_error(STRATA_E_INVAL, "machine.drives: \"%.64s\" is not a rate and a size", text), "machine.drives",
-                           "write 7GB/s:2TB, gen4:2TB (sata, gen3, gen4, gen5), or 7GB/s:2TBx4 for four (at most 100 GB/s and "
-                           "1000 TB each, %u drives together)",
-                           ST_HARDWARE_DRIVES_MAX);
+    return st_error_remedy(
+        st_error(STRATA_E_INVAL, "machine.drives: \"%.64s\" is not a rate and a size", text), "machine.drives",
+        "write 7GB/s:2TB, gen4:2TB (sata, gen3, gen4, gen5) or 7GB/s:2TBx4 (at most 100 GB/s, 1000 TB, %u drives)",
+        ST_HARDWARE_DRIVES_MAX);
 }
 
 /* "gen4", or "7GB/s". */

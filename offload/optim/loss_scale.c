@@ -49,7 +49,7 @@ static strata_status take_overflow(struct st_loss_scaler *s)
     if (s->scale <= s->min_scale)
         return st_error(STRATA_E_NUMERICS,
                         "gradients overflowed at loss scale %g, fp16.min_loss_scale, after %" PRIu64
-                        " steps: the scale cannot go lower; train in bf16, or lower the learning rate",
+                        " steps: train in bf16, or lower the learning rate",
                         s->scale, s->iteration + 1);
     s->scale = fmax(s->scale / SCALE_FACTOR, s->min_scale);
     return STRATA_OK;

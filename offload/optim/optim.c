@@ -97,7 +97,7 @@ static strata_status take_config(struct st_optimizer *to, const struct strata_op
     strata_status st;
 
     if ((unsigned)from->optimizer > STRATA_SGD)
-        return st_error(STRATA_E_INVAL, "optimizer: %d is none: AdamW, Adam, Adagrad, Lion and SGD are 0 to 4",
+        return st_error(STRATA_E_INVAL, "optimizer: %d is unknown: AdamW, Adam, Adagrad, Lion and SGD are 0 to 4",
                         (int)from->optimizer);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (!rows[i].read)

@@ -437,10 +437,9 @@ static strata_status check_device(const struct st_plan *plan)
     if (plan->capacity.lacks_bf16 && plan->program.workload.dtype == STRATA_BF16)
         return st_machine_no_bf16();
     if (plan->capacity.unified && (param || (state && !policy->forward_only)))
-        return st_error(
-            STRATA_E_CONFIG,
-            "%s.device is cpu, but the GPU's memory is the host's, so that nothing is gained: set it to none, or to nvme",
-            param ? "zero_optimization.offload_param" : "zero_optimization.offload_optimizer");
+        return st_error(STRATA_E_CONFIG,
+                        "%s.device is cpu, but the GPU's memory is the host's, so nothing is gained: set none, or nvme",
+                        param ? "zero_optimization.offload_param" : "zero_optimization.offload_optimizer");
     return STRATA_OK;
 }
 
@@ -450,7 +449,7 @@ static strata_status check_leaves(const struct st_plan *plan)
 
     if (micros % leaves == 0)
         return STRATA_OK;
-    return st_error(STRATA_E_CONFIG, "%u leaves do not divide the %u micro-batches of a step", leaves, micros);
+    return st_error(STRATA_E_CONFIG, "strata.leaves: %u groups do not divide the %u micro-batches of a step", leaves, micros);
 }
 
 /* About the number of ops of its programs, whatever the placement. */
@@ -471,8 +470,8 @@ static strata_status check_ops(const struct st_plan *plan)
     if (ops <= OPS_MAX)
         return STRATA_OK;
     return st_error(STRATA_E_CONFIG,
-                    "a step of %u micro-batches through %u blocks and %u chunks takes about %llu operations, and at most %u are "
-                    "planned: raise the micro-batch and lower gradient_accumulation_steps, or raise strata.chunk_size",
+                    "a step of %u micro-batches, %u blocks and %u chunks takes about %llu operations, over %u: lower "
+                    "gradient_accumulation_steps, or raise strata.chunk_size",
                     plan->program.workload.grad_accum, plan->program.workload.block_count, plan->program.chunk_count,
                     (unsigned long long)ops, OPS_MAX);
 }

@@ -93,7 +93,7 @@ TEST_SETUP(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_re
         kept_log_begin(ST_LOG_NOTICE);
         assert_ok(strata_data_open(&r.data, r.model, &path, 1));
         kept_log_end();
-        assert_int_equal(strstr(kept_log.last, "the long RoPE factors apply") != NULL && kept_log.count > 0, rows[i].told);
+        assert_int_equal(strstr(kept_log.last, "long RoPE factors") != NULL && kept_log.count > 0, rows[i].told);
         strata_data_close(r.data);
         strata_model_close(r.model);
         r.data = NULL;

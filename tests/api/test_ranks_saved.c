@@ -146,9 +146,9 @@ TEST(others_are_refused_on_all_ranks)
         const struct saved *a, *b;
         const char *of_1, *of_0;
     } rows[] = {
-        {&first, &second, "rank 1 resumes from step 2 of run ", "and rank 0 from step 1 of run "},
-        {&second, &first, "rank 1 resumes from step 1 of run ", "and rank 0 from step 2 of run "},
-        {&first, &other, "rank 1 resumes from step 1 of run ", "and rank 0 from step 1 of run "},
+        {&first, &second, "rank 1 resumes from step 2 of run ", ", rank 0 from step 1 of run "},
+        {&second, &first, "rank 1 resumes from step 1 of run ", ", rank 0 from step 2 of run "},
+        {&first, &other, "rank 1 resumes from step 1 of run ", ", rank 0 from step 1 of run "},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -158,7 +158,7 @@ TEST(others_are_refused_on_all_ranks)
         for (uint32_t r = 0; r < RANKS; r++)
             if (ranks[r].st != STRATA_E_INPUT || strstr(ranks[r].sentence, rows[i].of_1) == NULL ||
                 strstr(ranks[r].sentence, rows[i].of_0) == NULL ||
-                strstr(ranks[r].sentence, ": name the same checkpoint to all ranks") == NULL)
+                strstr(ranks[r].sentence, ": give all the same checkpoint") == NULL)
                 fail_msg("row %zu, rank %u: %s: %s", i, r, strata_status_text(ranks[r].st), ranks[r].sentence);
     }
 }

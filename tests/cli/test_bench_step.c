@@ -250,8 +250,8 @@ TEST(ops_add_up_to_the_lanes)
 
 TEST(what_computes_nothing_has_no_ops)
 {
-    fails(*state, STEP REHEARSE "--simulate --ops", "--ops times what a device computes: --simulate computes nothing");
-    fails(*state, STEP REHEARSE "--device paced --ops", "--ops times what a device computes: --device paced waits");
+    fails(*state, STEP REHEARSE "--simulate --ops", "--ops times what a device computes, and --simulate computes nothing");
+    fails(*state, STEP REHEARSE "--device paced --ops", "--ops times what a device computes, and --device paced waits");
 }
 
 /* --- budgets --- */

@@ -129,7 +129,7 @@ TEST(a_rate_that_is_far_too_high)
 TEST(a_loss_scale_that_is_still_too_high)
 {
     ends(*state, "{w}/model" DATA "--max-steps 2 --set fp16.enabled=true --set fp16.initial_scale_power=40",
-         "fp16's loss scale begins at 2^40", 2);
+         "fp16's loss scale fell only from 2^40", 2);
 }
 
 /* A position that no sequence reaches: the loss is good, the model is not. */

@@ -163,7 +163,7 @@ TEST(evaluations_come_when_they_are_due)
 /* Trainer's step would be a smaller one. */
 TEST(a_step_of_more_than_all_rows_is_told)
 {
-    static const char said[] = "the data has 5 sequences and a step takes 8: ";
+    static const char said[] = "the data has 5 sequences, a step takes 8: ";
     static const char *const options[] = {"--max-steps 2 --micro-batch 8", "--epochs 1 --micro-batch 8",
                                           "--max-steps 2 --micro-batch 5"};
     const struct workplace *w = *state;
@@ -210,7 +210,7 @@ TEST(epochs_that_are_over_already_are_refused)
     program_free(&p);
     workplace_run(w, &p, RESUMED "--epochs 0.5 --resume {w}/save --out {w}/out");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "error: --epochs 0.5, 1 step of this data: the checkpoint has 3 steps behind it already\n"));
+    assert_non_null(strstr(p.err, "error: --epochs 0.5 is 1 step of this data, and the checkpoint has done 3 already: "));
     program_free(&p);
     assert_false(workplace_exists(w, "out"));
     workplace_run_ok(w, &p, RESUMED "--epochs 1.5 --resume {w}/save");

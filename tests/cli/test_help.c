@@ -53,10 +53,10 @@ TEST(help_lists_every_preset)
     char *list, *end;
 
     program_run(&refused, words, NULL);
-    list = strstr(refused.err, "known presets are ");
+    list = strstr(refused.err, "; there are ");
     assert_non_null(list);
-    list += strlen("known presets are ");
-    end = strstr(list, ". Name a Hugging Face model ");
+    list += strlen("; there are ");
+    end = strstr(list, ". Name other models ");
     assert_non_null(end);
     *end = '\0';
     assert_true(strlen(list) > 60);

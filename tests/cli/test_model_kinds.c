@@ -46,7 +46,7 @@ TEST(models_that_are_none)
         {"adapter", "adapter: an adapter of org/base: name that with --model, this with --adapter"},
         {"adapter/adapter_config.json", "settings of an adapter: name its base with --model"},
         {"nameless", "nameless: an adapter of another model: "},
-        {"meta", "meta: has params.json, the form of those who published it"},
+        {"meta", "meta: has params.json, not config.json"},
         {"w.safetensors", "w.safetensors: a file of weights: name its directory"},
         {"w.bin", "w.bin: weights: name their directory"},
         {"rows.parquet", "rows.parquet: a table of data, not a model: give it to --data as .jsonl"},

@@ -427,7 +427,7 @@ TEST(a_row_without_a_plan_says_why)
     workplace_run(w, &p, many_chunks);
     assert_int_equal(p.code, 3);
     assert_non_null(
-        strstr(p.out, "        1      1  not planned: a step of 1 micro-batches through 32 blocks and 411297 chunks "));
+        strstr(p.out, "        1      1  not planned: a step of 1 micro-batches, 32 blocks and 411297 chunks "));
     assert_non_null(strstr(p.out, "        2      1  does not fit: a rank needs "));
     program_free(&p);
     snprintf(json, sizeof(json), "%s --json", many_chunks);
@@ -496,13 +496,13 @@ TEST(an_unknown_network_is_named)
     struct program p;
 
     workplace_run_ok(w, &p, "plan --model nano --ranks 4 --nodes 2 --machine tests/machines/card-24gb.json");
-    assert_non_null(strstr(p.err, "machine file: link_nodes"));
+    assert_non_null(strstr(p.err, "link_nodes in the machine file"));
     program_free(&p);
     workplace_run_ok(w, &p, "plan --model nano --ranks 4 --machine tests/machines/card-24gb.json");
     assert_null(strstr(p.err, "link_nodes"));
     program_free(&p);
     workplace_run_ok(w, &p, "plan --model nano --ranks 4 --scale --machine tests/machines/card-24gb.json");
-    assert_non_null(strstr(p.err, "machine file: link_nodes"));
+    assert_non_null(strstr(p.err, "link_nodes in the machine file"));
     program_free(&p);
 }
 

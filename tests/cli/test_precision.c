@@ -75,7 +75,7 @@ TEST(what_is_named_and_what_is_left_out)
         {NULL, "nano", "--set bf16.enabled=false", "in fp32,", NULL},
         {"{\"fp16\":{\"enabled\":true}," CLIPPED "}", "{w}/model", "", "in fp16,", NULL},
         {"{\"bf16\":{\"enabled\":true}," CLIPPED "}", "{w}/fp16", "", "in bf16,", NULL},
-        {OFF, "{w}/model", "", "in fp32,", "sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of "},
+        {OFF, "{w}/model", "", "in fp32,", "sets bf16.enabled to false: fp32 here; DeepSpeed would keep "},
         {OFF, "{w}/model", "", "in fp32,", "in bf16: bf16.enabled true does so"},
         {OFF, "{w}/fp16", "", "in fp32,", "in fp16: fp16.enabled true does so"},
         {OFF, "{w}/fp32", "", "in fp32,", NULL},
@@ -122,7 +122,7 @@ TEST(trls_dtype_counts_where_autocast_is_off)
         {{"dtype: bfloat16", "{w}/fp32", "", "in bf16,", NULL}, "in fp32 and bf16,"},
         {{"dtype: auto", "{w}/model", "", "in bf16,", STORED "bf16, the dtype of "}, "in fp32 and bf16,"},
         {{"dtype: auto", "{w}/fp32", "", "in fp32,", STORED "fp32, the dtype of "}, "in fp32,"},
-        {{"dtype: auto", "{w}/fp16", "", NULL, "turns on neither bf16 nor fp16, and the weights of "}, NULL},
+        {{"dtype: auto", "{w}/fp16", "", NULL, "turns on neither bf16 nor fp16, and the fp16 weights of "}, NULL},
     };
 
     for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {

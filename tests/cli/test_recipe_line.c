@@ -204,7 +204,7 @@ TEST(steps_that_cross_epochs_are_told)
                  rows[i].words);
         workplace_run_ok(w, &p, line);
         if (rows[i].told)
-            assert_one_line(&p, "max_steps: the data has 16 sequences and a step ");
+            assert_one_line(&p, "max_steps: 16 sequences are no multiple of a step");
         else
             assert_null(strstr(p.err, "max_steps: "));
         program_free(&p);

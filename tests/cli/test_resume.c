@@ -314,7 +314,7 @@ TEST(what_cannot_be_is_refused)
 
     workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save {w}/a --quiet");
     program_free(&p);
-    refused(w, TRAIN "--max-steps 2 --resume {w}/a", "--max-steps 2: the checkpoint has 3 steps behind it");
+    refused(w, TRAIN "--max-steps 2 --resume {w}/a", "--max-steps 2: the checkpoint has done 3 steps already");
     refused(w, TRAIN "--max-steps 4 --resume {w}/a --save {w}/a/step-00000003", "lies in a checkpoint");
     refused(w, TRAIN "--max-steps 4 --save {w}/b --out {w}/b", "--out and --save name the same directory");
     refused(w, TRAIN "--max-steps 4 --save {w}/a", "has checkpoints of later steps already (step-00000003)");

@@ -96,7 +96,7 @@ TEST(another_runs_file_is_refused_or_replaced)
     memset(text, 'x', bytes - 1);
     workplace_write(w, "m.jsonl", text, bytes);
     says(w, RESUMED, 2, "--metrics: ");
-    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as no line ends at byte ");
+    says(w, RESUMED, 2, "m.jsonl is not what the checkpoint's run wrote, as no line ends at byte ");
     kept = workplace_read(w, "m.jsonl", &after);
     assert_int_equal(after, bytes);
     assert_memory_equal(kept, text, bytes);
@@ -116,7 +116,7 @@ TEST(a_short_file_of_another_kind_is_left_alone)
     char *text;
 
     workplace_write(w, "m.jsonl", notes, strlen(notes));
-    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as it does not begin with the header of a run");
+    says(w, RESUMED, 2, "m.jsonl is not what the checkpoint's run wrote, as it does not begin with the header of a run");
     text = workplace_read(w, "m.jsonl", &bytes);
     assert_int_equal(bytes, strlen(notes));
     assert_memory_equal(text, notes, bytes);
@@ -140,7 +140,7 @@ TEST(a_short_file_of_a_run_that_ended_is_left_alone)
     char *other = header_and(w, "{\"step\":1}\n{\"summary\":{}}\n{\"st"), *text;
     size_t bytes;
 
-    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as it has the summary of a shorter one");
+    says(w, RESUMED, 2, "m.jsonl is not what the checkpoint's run wrote, as it has the summary of a shorter run");
     text = workplace_read(w, "m.jsonl", &bytes);
     assert_int_equal(bytes, strlen(other));
     assert_memory_equal(text, other, bytes);
@@ -169,7 +169,7 @@ TEST(a_short_file_of_a_run_that_was_killed_is_left_alone)
         text = workplace_read(w, "m.jsonl", &bytes);
         workplace_write(w, "m.jsonl", text, (size_t)(strstr(text, "{\"summary\":") - text));
         free(text);
-        says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as its header names another one");
+        says(w, RESUMED, 2, "m.jsonl is not what the checkpoint's run wrote, as its header names another run");
         holds(w, "m.jsonl", "H 1 ");
         says(w, RESUMED "--overwrite", 0, "");
         holds(w, "m.jsonl", "H 3 4 S ");

@@ -476,7 +476,7 @@ TEST(a_run_that_replaces_another_goes_on_by_itself)
         expect(w, command, 0, "step-00000008 is of an earlier run: --resume ");
         workplace_run_ok(w, &p, TRAIN DRIVES "--max-steps 6 --save {w}/a --resume auto --overwrite"); /* it has step 6 by now */
         assert_string_equal(digests(&p), never_ended);
-        assert_non_null(strstr(p.err, "a/step-00000006, which was made last; "));
+        assert_non_null(strstr(p.err, "a/step-00000006, made last; "));
         program_free(&p);
         shell(w,
               "printf x | dd of={w}/a/step-00000003/set.0 bs=1 seek=100 conv=notrunc status=none && rm -r {w}/a/step-00000006 && "

@@ -172,8 +172,8 @@ TEST(limits_on_memory_are_named)
         __rlimit_resource_t resource;
         const char *more, *sentence;
     } cases[] = {
-        {RLIMIT_AS, "", "does not fit: .*; ulimit -v leaves .* set aside for the process .*: raise ulimit -v"},
-        {RLIMIT_DATA, "", "does not fit: .*; ulimit -d leaves .* set aside for the process .*: raise ulimit -d"},
+        {RLIMIT_AS, "", "does not fit: .*; ulimit -v leaves .*, the process takes .*: raise ulimit -v"},
+        {RLIMIT_DATA, "", "does not fit: .*; ulimit -d leaves .*, the process takes .*: raise ulimit -d"},
         {RLIMIT_AS, "--host-memory 64MiB --device-memory 32MiB", "the plan takes .* of memory, ulimit -v leaves "},
     };
     const struct workplace *w = *state;

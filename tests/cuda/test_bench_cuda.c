@@ -197,7 +197,7 @@ TEST(bounds_count_memory_that_is_not_pinned)
     assert_true(bound_of_a_run(*state, "", &pinned) < 1e-7);
     assert_true(bound_of_a_run(*state, "--fault cuda.register:0:0:-1", &staged) > 1e-6);
     assert_null(strstr(pinned.err, "of host memory are not pinned"));
-    assert_non_null(strstr(staged.err, "of host memory are not pinned: copies average "));
+    assert_non_null(strstr(staged.err, "of host memory are not pinned: copies at "));
     program_free(&pinned);
     program_free(&staged);
 }

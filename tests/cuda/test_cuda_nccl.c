@@ -229,8 +229,8 @@ TEST_SETUP(other_cuts_end_at_the_deadline_or_are_told, before_each, after_each)
     struct cf_world world;
 
     run_within(other_cuts, 2, HANG_NS, NULL, &world);
-    cf_assert_failed(&world, 0, "gather_weight of page 7 has not ended after 0.1 seconds (NCCL does not tell");
-    cf_assert_failed(&world, 1, "gather_weight of page 7 has not ended after 0.1 seconds (NCCL does not tell");
+    cf_assert_failed(&world, 0, "gather_weight of page 7 has not ended after 0.1 seconds: a rank hangs");
+    cf_assert_failed(&world, 1, "gather_weight of page 7 has not ended after 0.1 seconds: a rank hangs");
 }
 
 static strata_status shorter(struct st_comm *host, struct cf_world *world)
@@ -261,7 +261,7 @@ TEST_SETUP(cuts_that_pass_are_told, before_each, after_each)
     nccl->lenient = 1;
     run_within(shorter, 2, 0, NULL, &world);
     nccl->lenient = 0;
-    cf_assert_failed(&world, 0, "rank 1 cuts its bytes otherwise than rank 0 awaits them (during gather_weight of page 7)");
+    cf_assert_failed(&world, 0, "rank 1 sends other pieces than rank 0 awaits (during gather_weight of page 7)");
     assert_int_equal(world.status[1], STRATA_OK);
 }
 

@@ -175,7 +175,7 @@ TEST(borders_ask_for_a_model_that_knows_them)
     path = write_documents("packed.bin", ST_LAYOUT_PACKED);
     assert_status(run_open(&r, path), STRATA_E_INPUT, "documents for a model without");
     assert_ok(run_start(&r));
-    assert_refused(strata_engine_step(r.engine, ids, ids, positions, NULL), "not opened for documents");
+    assert_refused(strata_engine_step(r.engine, ids, ids, positions, NULL), "was not opened with strata_model_opts.documents");
     run_close(&r);
     assert_ok(run_configure(&r));
     opts.model = "nano";

@@ -244,7 +244,7 @@ TEST(test_tied_table_is_not_saved)
     assert_true(modules[0].saved && modules[MODULES - 1].saved);
     assert_int_equal(resolve("{\"modules_to_save\":[\"lm_head\"]}", true, modules), STRATA_E_CONFIG);
     assert_string_equal(strata_last_error(), "here: \"modules_to_save\" fits lm_head, which shares its matrix with the table of "
-                                             "tokens: it cannot be trained beside an adapter; leave it out");
+                                             "tokens and cannot be trained beside adapters: leave it out");
     assert_int_equal(resolve("{\"modules_to_save\":[\"embed_tokens\"]}", true, modules), STRATA_E_CONFIG);
 }
 

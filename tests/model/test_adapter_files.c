@@ -148,7 +148,7 @@ TEST_SETUP(test_names_of_others_are_read, scratch_begin, scratch_end)
     assert_int_equal(st_hf_adapter_beside(b), 1);
     st_hf_adapter_close(b);
     refuse(m, put_renamed("none", "", "base_model.model.model.language_model.layers.0.mlp.down_proj.lora_A.default.weight"),
-           STRATA_E_INPUT, "down_proj.lora_A.weight: save one adapter alone");
+           STRATA_E_INPUT, "down_proj.lora_A.weight: save only one adapter");
     st_hf_adapter_close(a);
     st_model_destroy(m);
 }
@@ -172,7 +172,7 @@ TEST_SETUP(test_stand_ins_of_zero_3_are_named, scratch_begin, scratch_end)
         st_safetensors_writer_add(w, was.header.tensors[i].name, none, 1);
     assert_ok(st_safetensors_writer_end(w, &header, &bytes));
     write_file(join_path(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), header, bytes);
-    refuse(m, scratch_path("adapter"), STRATA_E_INPUT, "has shape [0]: ZeRO-3 saved a stand-in for it");
+    refuse(m, scratch_path("adapter"), STRATA_E_INPUT, "has shape [0], ZeRO-3's placeholder");
     free(header);
     close_tensors(&was);
     st_model_destroy(m);
@@ -569,7 +569,7 @@ TEST_SETUP(test_a_directory_has_one_writer, scratch_begin, scratch_end)
 
     assert_ok(st_hf_adapter_writer_open(&adapter, &output));
     assert_refused(st_hf_writer_open(&model, m, link, NULL, NULL, true), STRATA_E_INPUT,
-                   "link: another run writes a model, an adapter");
+                   "link: another run writes a model or an adapter");
     assert_refused(merge_adapter(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "link: another run writes");
     assert_int_equal(scratch_entries_with(scratch_path("out"), ".strata-"), 2); /* the adapter's own new files */
     st_hf_adapter_writer_abort(adapter);

@@ -622,7 +622,7 @@ TEST(test_faults_of_text_models_say_where)
         const char *text, *says;
     } rows[] = {
         {"{\"model_type\":\"paligemma\",\"text_config\":{}}",
-         "\"model_type\" is \"paligemma\", a model of more than text that is not read: save its text model alone"},
+         "\"model_type\" is \"paligemma\", a model of more than text: save only its text model"},
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"phi\"}}",
          "\"text_config\": \"model_type\" is \"phi\"; gpt2, llama"},
         {"{\"model_type\":\"llava\",\"text_config\":7}", "\"text_config\" must be an object"},

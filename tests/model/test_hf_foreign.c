@@ -258,9 +258,9 @@ TEST(test_faults_name_tensor_and_file)
         {{.extra_name = "lm_head.weight", .extra_shape = {132, 24}, .extra_rank = 2},
          "shape [132, 24], the model's config wants [131, 24]"},
         {{.skip = "transformer.h.0.ln_1.bias", .extra_name = "h.0.ln_1.bias", .extra_shape = {0}, .extra_rank = 1},
-         "h.0.ln_1.bias has shape [0]: ZeRO-3 saved a stand-in for it; save with stage3_gather_16bit_weights_on_model_save true"},
+         "h.0.ln_1.bias has shape [0], ZeRO-3's placeholder: save with stage3_gather_16bit_weights_on_model_save true"},
         {{.skip = "transformer.h.0.mlp.c_fc.weight", .extra_name = "h.0.mlp.c_fc.weight", .extra_shape = {1}, .extra_rank = 1},
-         "has shape [1]: ZeRO-3 saved a stand-in for it"},
+         "has shape [1], ZeRO-3's placeholder"},
         {{.turn = "transformer.h.0.mlp.c_fc.weight"}, "c_fc.weight has shape [40, 24], the model's config wants [24, 40]"},
     };
     struct st_hf_reader *r = NULL;

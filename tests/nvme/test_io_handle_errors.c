@@ -319,7 +319,7 @@ TEST(a_file_that_is_written_is_opened_once)
     assert_int_equal(symlink("once", scratch_path("alias")), 0);
     assert_int_equal(strata_io_open_file(io, &first, scratch_path("once"), both, 0), STRATA_OK);
     assert_int_equal(strata_io_open_file(io, &second, scratch_path("once"), STRATA_IO_READ, 0), STRATA_E_INVAL);
-    assert_non_null(strstr(strata_last_error(), "once: open in this handle already"));
+    assert_non_null(strstr(strata_last_error(), "once: is open in this handle already"));
     assert_int_equal(strata_io_open_file(io, &second, scratch_path("alias"), both | STRATA_IO_TRUNCATE, 0), STRATA_E_INVAL);
     assert_null(second);
     assert_int_equal(strata_io_close_file(first), STRATA_OK);

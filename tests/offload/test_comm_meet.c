@@ -229,7 +229,7 @@ TEST(one_rank_cannot_come_twice)
     for (uint32_t r = 0; r < RANKS; r++)
         members[r].opts.cancelled = members[r].failed = &failed;
     run(members, RANKS);
-    assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1; or ranks of two runs have come");
+    assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1, or two runs share ");
 }
 
 /* Whoever starts two runs with one MASTER_PORT, or again while the first attempt's rank 0 waits still, is told at once; that one
@@ -245,8 +245,8 @@ TEST(a_second_rank_0_is_turned_away)
     close(cf_knock("", 0)); /* the first one listens */
     start(&second[0]);
     assert_int_equal(pthread_join(second[0].thread, NULL), 0);
-    assert_member(&second[0], STRATA_E_CONFIG, "another rank 0, of 2, waits for its ranks at port ");
-    assert_member(&second[0], STRATA_E_CONFIG, "name another one, or end that one");
+    assert_member(&second[0], STRATA_E_CONFIG, "another rank 0, of 2, waits at port ");
+    assert_member(&second[0], STRATA_E_CONFIG, "take another, or end what");
     start(&members[1]);
     for (uint32_t r = 0; r < 2; r++)
         assert_int_equal(pthread_join(members[r].thread, NULL), 0);
@@ -385,7 +385,7 @@ TEST(nobody_at_the_address_is_said)
     members[1].opts.address = "not an address";
     start(&members[1]);
     assert_int_equal(pthread_join(members[1].thread, NULL), 0);
-    assert_member(&members[1], STRATA_E_INPUT, "the address of rank 0, 'not an address', is none: ");
+    assert_member(&members[1], STRATA_E_INPUT, "the address of rank 0, 'not an address', is not found: ");
 }
 
 static void count_line(void *ctx, enum st_log_level level, const char *line)

@@ -226,7 +226,7 @@ TEST(what_is_no_plugin_is_told)
 {
     assert_no_plugin("/nonexistent/strata_mpi.so", "STRATA_MPI: mpi: /nonexistent/strata_mpi.so cannot be opened: ");
     assert_no_plugin("libm.so.6", "mpi: libm.so.6 has no strata_mpi: it is no part of strata");
-    assert_no_plugin(OTHER_PLUGIN, "is of interface 99 (16 bytes), and this program of interface 1 (");
+    assert_no_plugin(OTHER_PLUGIN, "has interface 99 (16 bytes), this program interface 1 (");
     assert_no_plugin("", "mpi: there is no strata_mpi.so (tried: /");
     assert_no_plugin(NULL, "tests/offload/strata_mpi.so");
     st_fault_arm(&(struct st_fault_spec){.site = "mpi.plugin", .result = -1});

@@ -151,7 +151,7 @@ TEST(a_receive_that_fails_is_named_on_all)
     } rows[] = {
         {EIO, "the connection with rank ", "rank 1 failed (during exchange_grad of page 7): the connection with rank "},
         {ECONNRESET, " is gone (during exchange_grad of page 7)",
-         " failed (during exchange_grad of page 7): a connection with rank "},
+         " failed (during exchange_grad of page 7): it lost its connection with "},
     };
 
     for (uint32_t i = 0; i < 4; i++) {
@@ -251,7 +251,7 @@ static int try_in_child(struct st_comm *comm)
     alarm(10);
     if (st_comm_gather(comm, &mine, 1, all, "a gather of a child") != STRATA_E_INVAL)
         return 1;
-    if (strstr(strata_last_error(), "is rank 0, and process ") == NULL)
+    if (strstr(strata_last_error(), "is rank 0, its child ") == NULL)
         return 2;
     st_comm_abort(comm, "a child gives up");
     st_comm_close(comm);

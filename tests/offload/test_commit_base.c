@@ -62,7 +62,7 @@ TEST_SETUP(a_base_outlives_its_checkpoint, fixture_setup, fixture_teardown)
     fixture_assert_whole("4");
     kept_log_end();
     assert_int_equal(kept_log.count, 1);
-    assert_non_null(strstr(kept_log.last, "step-00000002: the checkpoint that the run resumed from is not there any more: "));
+    assert_non_null(strstr(kept_log.last, "step-00000002: the checkpoint that the run resumed from is gone: "));
     st_committer_stop(c);
     fixture_drop(&job);
 }

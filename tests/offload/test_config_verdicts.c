@@ -106,7 +106,7 @@ TEST(verdicts)
         {"{\"strata\": {\"accumulation\": \"horizontal\"}}", "strata.accumulation", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"update\": \"speculative\"}}", "strata.update", ST_VERDICT_REJECTED, "in_backward"},
         {"{\"strata\": {\"update\": \"in_backward\"}}", "strata.update", ST_VERDICT_REJECTED,
-         "gradient_clipping 1 needs the norm"},
+         "gradient_clipping 1 needs"},
         {"{\"strata\": {\"update\": \"in_backward\"}, \"gradient_clipping\": 0}", "strata.update", ST_VERDICT_HONOURED,
          "exit code 5"},
         {"{\"strata\": {\"update\": \"in_backward\"}, \"gradient_clipping\": 0, \"bf16\": {\"check_grad_overflow\": false}}",
@@ -134,7 +134,7 @@ TEST(verdicts)
         {"{\"tensor_parallel\": {\"autotp_size\": 1, \"tp\": {\"tp_size\": 1}}}", "tensor_parallel.tp", ST_VERDICT_NOTICE,
          "what ranks exchange"},
         {"{\"tensor_parallel\": {\"autotp_size\": 1}}", "tensor_parallel.autotp_size", ST_VERDICT_NOTICE, "below 2"},
-        {"{\"sequence_parallel_size\": 2}", "sequence_parallel_size", ST_VERDICT_REJECTED, "2 times as large"},
+        {"{\"sequence_parallel_size\": 2}", "sequence_parallel_size", ST_VERDICT_REJECTED, "2 times as many"},
         {"{\"sequence_parallel_size\": 1}", "sequence_parallel_size", ST_VERDICT_NOTICE, "below 2"},
         {"{\"data_types\": {\"param_dtype\": \"bfloat16\"}}", "data_types.param_dtype", ST_VERDICT_NOTICE, "decide"},
         {"{\"data_types\": {\"grad_accum_dtype\": \"float32\"}}", "data_types.grad_accum_dtype", ST_VERDICT_HONOURED, NULL},
@@ -606,7 +606,7 @@ TEST(what_the_run_makes_of_a_key)
         const char *text, *pattern; /* NULL: taken */
         struct st_config_opts opts;
     } rows[] = {
-        {"{\"gradient_allreduce_op\": \"SUM\"}", "of 4 ranks the mean is trained", {.ranks = 4}},
+        {"{\"gradient_allreduce_op\": \"SUM\"}", "the mean of 4 ranks is trained", {.ranks = 4}},
         {"{\"gradient_allreduce_op\": \"sum\"}", NULL, {.ranks = 1}},
         {"{\"gradient_allreduce_op\": \"mean\"}", NULL, {.ranks = 4}},
         {"{\"dataloader_drop_last\": true}", "or give config.max_steps", {.steps_later = true}},
@@ -652,7 +652,7 @@ TEST(texts_have_a_longest_length)
         {"{\"strata\": {\"nvme\": [\"/a\", \"", "\"]}}", "strata.nvme: a directory's name has 512 bytes", 511, 511},
         {"{\"strata\": {\"freeze\": \"", "\"}}", "strata.freeze: a pattern has 128 bytes, and at most 127", 127, 127},
         {"{\"strata\": {\"freeze\": [\"b\", \"", "\"]}}", "strata.freeze: a pattern has 128 bytes", 127, 127},
-        {"{\"strata\": {\"lora\": {\"a\": \"", "\"}}}", "has 32768 bytes without spaces, and at most 32767 are allowed", 32759,
+        {"{\"strata\": {\"lora\": {\"a\": \"", "\"}}}", "has 32768 bytes without spaces; at most 32767 are allowed", 32759,
          32767},
     };
 

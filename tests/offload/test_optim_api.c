@@ -296,7 +296,7 @@ TEST(bad_configs)
     BAD(STRATA_ADAGRAD, eps, 0, STRATA_E_INVAL, "eps is 0: it must be from 1e-30 to 1");
     BAD(STRATA_SGD, weight_decay, INFINITY, STRATA_E_INVAL, "weight_decay is inf");
     BAD(STRATA_SGD, nesterov, true, STRATA_E_INVAL, "nesterov needs momentum above 0 and dampening 0, not 0 and 0");
-    BAD((enum strata_optimizer)5, lr, 1, STRATA_E_INVAL, "5 is none: AdamW, Adam, Adagrad, Lion and SGD are 0 to 4");
+    BAD((enum strata_optimizer)5, lr, 1, STRATA_E_INVAL, "5 is unknown: AdamW, Adam, Adagrad, Lion and SGD are 0 to 4");
 #undef BAD
 }
 

@@ -152,7 +152,7 @@ TEST(leaves_divide_the_micro_batches)
         policy.leaves = leaves;
         st = st_plan_make(&plan, &w, &capacity, &policy);
         assert_int_equal(st, 6 % leaves == 0 ? STRATA_OK : STRATA_E_CONFIG);
-        snprintf(sentence, sizeof(sentence), "%u leaves do not divide the 6 micro-batches of a step", leaves);
+        snprintf(sentence, sizeof(sentence), "strata.leaves: %u groups do not divide the 6 micro-batches of a step", leaves);
         if (st != STRATA_OK)
             assert_string_equal(strata_last_error(), sentence);
         st_plan_destroy(plan);

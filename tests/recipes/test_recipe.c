@@ -588,7 +588,7 @@ TEST(problems_name_line_and_key)
         {"save_interval: 500", "save_interval: no training argument of XTuner's: --save DIR --save-every N"},
         {"dataset: ''", "r.yaml:2: dataset: must not be empty"},
         {"work_dir: ''", "r.yaml:2: work_dir: must not be empty"},
-        {"dataset: data.py", "r.yaml:2: dataset: a Python file is a program, and none is run"},
+        {"dataset: data.py", "r.yaml:2: dataset: Python files are not run"},
         {"total_step: 1\nepoch_num: 1", "epoch_num: excludes total_step"},
         {"pack_max_length: 8\ndataloader_cfg: {pack_max_length: 9}",
          "r.yaml:3: dataloader_cfg.pack_max_length: is the same key as pack_max_length: leave one out"},
@@ -600,7 +600,7 @@ TEST(problems_name_line_and_key)
         {"float8_config: {x: 1}", "float8_config: this version has bf16 and fp16"},
     };
     static const struct bad_row accelerate[] = {
-        {"mixed_precision: fp8", "fp8: products of 8 bits are not in this version: bf16 or fp16"},
+        {"mixed_precision: fp8", "fp8: 8-bit matmuls are not in this version: bf16 or fp16"},
         {"deepspeed_config: {deepspeed_config_file: ds.json, zero_stage: 3}",
          "deepspeed_config.zero_stage: stands beside deepspeed_config_file"},
         {"mixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: ds.json}",

@@ -127,7 +127,7 @@ TEST_SETUP(files_and_overrides_must_agree, scratch_create, close_source)
 TEST_SETUP(bad_values_name_their_variable, scratch_create, close_source)
 {
     expect_refused(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=fp8"}},
-                   "environment: ACCELERATE_MIXED_PRECISION: fp8: products of 8 bits are not in this version");
+                   "environment: ACCELERATE_MIXED_PRECISION: fp8: 8-bit matmuls are not in this version");
     expect_refused(&(struct launched){.variables = {DS, PLUGIN "ZERO_STAGE=4"}},
                    "environment: " PLUGIN "ZERO_STAGE: 4 is out of range: 0 to 3");
     expect_refused(&(struct launched){.variables = {DS, PLUGIN "ZERO_STAGE=two"}}, PLUGIN "ZERO_STAGE: must be");

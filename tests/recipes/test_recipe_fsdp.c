@@ -240,7 +240,7 @@ TEST(what_cannot_be_is_refused)
         {"distributed_type: TPU", "TPU: TPUs are not"},
         {"distributed_type: TP", "TP: matrices are not split"},
         {"distributed_type: MULTI_HPU", "MULTI_HPU: such devices are not"},
-        {"distributed_type: MULTI_GPU\nmixed_precision: fp8", "mixed_precision: fp8: products of 8 bits"},
+        {"distributed_type: MULTI_GPU\nmixed_precision: fp8", "mixed_precision: fp8: 8-bit matmuls"},
         {"distributed_type: MULTI_GPU\nnum_processes: 4\ngpu_ids: 0,1",
          "gpu_ids: names 2, and num_processes asks for 4 on a machine: make them equal"},
         {"distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\ngpu_ids: [0, 1, 2]", "gpu_ids: names 3, and"},
@@ -255,7 +255,7 @@ TEST(what_cannot_be_is_refused)
         {TYPE "}\nnum_processes: 8\nparallelism_config: {dp_replicate_size: 2}", "dp_replicate_size 2 x dp_shard_size 1 is 2"},
     };
     static const struct bad_row factory[] = {
-        {"fsdp: full_shards", "r.yaml:5: fsdp: \"full_shards\" is no word of it"},
+        {"fsdp: full_shards", "r.yaml:5: fsdp: \"full_shards\" is unknown"},
         {"fsdp: [full_shard, 3]", "fsdp: must be true, false, words or a list of them"},
         {"fsdp: 3", "fsdp: must be true, false"},
         {"fsdp: true\nfsdp_config: {xla: true}", "fsdp_config.xla: TPUs are not"},

@@ -332,7 +332,7 @@ TEST_SETUP(settings_reach_the_template, begin, end)
                 {"{\"enable_thinking\": false}", "b<|im_end|>|"},
                 {"[]", "not a JSON object"},
                 {"{", "texts.chat_template_kwargs"},
-                {"{\"tools\": []}", "\"tools\" is each conversation's own"}};
+                {"{\"tools\": []}", "\"tools\" comes from each conversation"}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char trained[256] = "";

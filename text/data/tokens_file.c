@@ -40,8 +40,8 @@ static strata_status check_source(const struct st_token_header *h, const char *n
         (h->source_bytes <= h->count * SOURCE_BYTES_MOST && h->source_bytes >= h->count / SOURCE_TOKENS_MOST))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
-                    "%s: its header says %llu tokens from %llu bytes of text, but at most %u bytes a token and %u tokens a byte "
-                    "are plausible: write the right number into words 4 and 5, or 0 for unknown",
+                    "%s: header words 4 and 5: %llu tokens from %llu bytes of text, beyond %u bytes a token or %u tokens a byte: "
+                    "correct them, or write 0",
                     name, (unsigned long long)h->count, (unsigned long long)h->source_bytes, SOURCE_BYTES_MOST,
                     SOURCE_TOKENS_MOST);
 }
@@ -143,11 +143,8 @@ static strata_status token_error(const struct st_token_file *f, uint64_t at, uin
     if (own != 0 && token >= own)
         return st_error(STRATA_E_INPUT, "%s: token %llu is %u, the vocabulary in its header ends at %u: the file is damaged",
                         f->name, (unsigned long long)at, token, own - 1);
-    return st_error(
-        STRATA_E_INPUT,
-        "%s: token %llu%s is id %u, and the model has rows for %u tokens: make the file without it, or give the model "
-        "more rows",
-        f->name, (unsigned long long)at, document_of(f, at, document), token, vocab);
+    return st_error(STRATA_E_INPUT, "%s: token %llu%s is id %u, and the model has rows for %u tokens: make the file without it",
+                    f->name, (unsigned long long)at, document_of(f, at, document), token, vocab);
 }
 
 /* A tokenizer may have more tokens than the model has rows: those that occur decide. */

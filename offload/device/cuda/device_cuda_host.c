@@ -127,18 +127,15 @@ static struct st_staged add_refused(struct cuda_device *cuda, unsigned char *bas
     staged = measure_staged(cuda, base, bytes);
     st_size_text(size, bytes);
     if (err == cudaSuccess)
-        st_log(
-            ST_LOG_WARN,
-            "cuda: %s of host memory cannot be registered (%s: %s): its copies are staged in %s of pinned memory, %.3g GB/s up, "
-            "%.3g GB/s down",
-            size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES),
-            staged.upload * 1e-9, staged.download * 1e-9);
+        st_log(ST_LOG_WARN,
+               "cuda: %s of host memory cannot be registered (%s: %s): copies go through %s of pinned memory, %.3g GB/s up, %.3g "
+               "down",
+               size, cudaGetErrorName(refused), cudaGetErrorString(refused),
+               st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES), staged.upload * 1e-9, staged.download * 1e-9);
     else
-        st_log(
-            ST_LOG_WARN,
-            "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable and block, %.3g GB/s up, %.3g "
-            "GB/s down",
-            size, cudaGetErrorName(refused), cudaGetErrorName(err), staged.upload * 1e-9, staged.download * 1e-9);
+        st_log(ST_LOG_WARN,
+               "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, %.3g GB/s up, %.3g down",
+               size, cudaGetErrorName(refused), cudaGetErrorName(err), staged.upload * 1e-9, staged.download * 1e-9);
     return staged;
 }
 

@@ -298,7 +298,7 @@ static strata_status run(void *context, const struct st_call *call)
     const struct st_workload *w = model->workload;
 
     if (call->device->ops != &st_device_paced_ops)
-        return st_error(STRATA_E_INVAL, "the paced model runs on the paced device alone, not on %s", call->device->ops->name);
+        return st_error(STRATA_E_INVAL, "the paced model runs only on the paced device, not on %s", call->device->ops->name);
     if (w->generate)
         return st_error(STRATA_E_NOSYS, "the paced device does not generate: it has no logits");
     assert(page_of(w, call) < w->page_count && w->head_internal_bytes >= sizeof(struct head_state));

@@ -128,7 +128,8 @@ static strata_status take_kwargs(struct st_dialog *d, const char *text)
                             KWARGS);
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         if (st_json_get(d->settings, taken[i]) != NULL)
-            return st_error_key(st_error(STRATA_E_INVAL, KWARGS ": \"%s\" is each conversation's own", taken[i]), KWARGS);
+            return st_error_key(st_error(STRATA_E_INVAL, KWARGS ": \"%s\" comes from each conversation: leave it out", taken[i]),
+                                KWARGS);
     return STRATA_OK;
 }
 

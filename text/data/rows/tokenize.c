@@ -287,7 +287,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
         st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became U+FFFD", (ull)r->replaced);
     if (r->answers.unended > 0)
         st_log(ST_LOG_NOTICE,
-               "%llu of %llu answers are followed by no special token of this tokenizer: the model will not learn to end them",
+               "%llu of %llu answers end without a special token of this tokenizer: the model will not learn to end them",
                (ull)r->answers.unended, (ull)r->answers.answers);
     if (r->answers.calls > 0)
         st_log(ST_LOG_NOTICE,
@@ -301,9 +301,8 @@ void st_tokenize_note(const struct st_tokenize_report *r)
                (ull)r->answers.unwritten, r->template);
     if (r->answers.guessed > 0)
         st_log(ST_LOG_NOTICE,
-               "the template does not say where %llu answers begin: they count from the last special token before them; the "
-               "first: %s; "
-               "see strata tokens tokens.show",
+               "the template does not say where %llu answers begin: they count from the last special token (see strata tokens "
+               "tokens.show); the first: %s",
                (ull)r->answers.guessed, r->guessed);
     if (r->answers.unseen > 0)
         st_log(ST_LOG_NOTICE, "of %llu messages of users, systems and tools the template (%s) writes nothing; the first: %s",
@@ -317,14 +316,11 @@ void st_tokenize_note(const struct st_tokenize_report *r)
                (ull)r->overruled);
     if (r->functions > 0)
         st_log(ST_LOG_NOTICE,
-               "%llu calls of functions are written as answers, their text as it stands, without what a model's own format has "
-               "around a call",
+               "%llu calls of functions are written as answers, without the marks that a model's own format has around them",
                (ull)r->functions);
     if (r->merged > 0)
         st_log(ST_LOG_NOTICE,
-               "%llu rows: the end of the prompt and the beginning of the completion are one token, which is trained: let "
-               "completions "
-               "begin with the space",
+               "%llu rows: one token joins prompt and completion, and is trained: let completions begin with the space",
                (ull)r->merged);
     note_unread(&r->unread);
     if (r->rowless > 0)

@@ -62,12 +62,10 @@ static strata_status check_rows(const struct st_tokenizing *j, const uint32_t *i
         const char *text = ids[i] < rows ? NULL : st_tokenizer_text(j->tokenizer, ids[i], &bytes);
 
         if (ids[i] >= rows)
-            return st_error(
-                STRATA_E_INPUT,
-                "%s: token %llu is \"%.*s\", id %u, and the model has rows for %u tokens: leave it out, or give the model "
-                "more rows",
-                place, (unsigned long long)(first + i), (int)(bytes < TEXT_SHOWN ? bytes : TEXT_SHOWN), text != NULL ? text : "",
-                ids[i], rows);
+            return st_error(STRATA_E_INPUT,
+                            "%s: token %llu is \"%.*s\", id %u, and the model has rows for %u tokens: leave it out", place,
+                            (unsigned long long)(first + i), (int)(bytes < TEXT_SHOWN ? bytes : TEXT_SHOWN),
+                            text != NULL ? text : "", ids[i], rows);
     }
     return STRATA_OK;
 }
