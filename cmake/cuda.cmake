@@ -7,6 +7,7 @@ set(STRATA_CUDA AUTO CACHE STRING "The cuda device: AUTO (where nvcc is found), 
 set_property(CACHE STRATA_CUDA PROPERTY STRINGS AUTO ON OFF)
 # 80 runs on 86 and 89, too.  What is later than the last one compiles its PTX at the first start, which takes minutes.
 set(STRATA_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures with code of their own, 75 and later; native: those of this machine's GPUs")
+option(STRATA_CUDA_DRAFT "Device code that compiles in a fifth of the time and runs slowly: where there is no GPU to run it" OFF)
 set(STRATA_CUDA_FLAGS "" CACHE STRING "More flags for nvcc; -lineinfo for profilers makes the program several times larger")
 add_library(strata_cuda INTERFACE)
 set(STRATA_HAVE_CUDA OFF)
@@ -72,13 +73,18 @@ foreach(arch ${STRATA_CUDA_TARGETS})
   list(APPEND STRATA_NVCC_CODE -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
 set(STRATA_NVCC_FLAGS ${STRATA_NVCC_PLAIN} ${STRATA_NVCC_CODE} ${STRATA_NVCC_LAST})
-if(STRATA_WERROR) # a kernel that spills registers is an error, too
-  list(APPEND STRATA_NVCC_FLAGS -Xptxas -warn-spills -Werror all-warnings)
-endif()
 # A quarter of the size; the drivers that CUDA 13 needs all read it.
 execute_process(COMMAND ${STRATA_NVCC} --help OUTPUT_VARIABLE nvcc_help)
 if(nvcc_help MATCHES "--compress-mode")
   list(APPEND STRATA_NVCC_FLAGS --compress-mode=size)
+endif()
+if(STRATA_CUDA_DRAFT AND nvcc_help MATCHES "--Ofast-compile")
+  list(APPEND STRATA_NVCC_FLAGS --Ofast-compile=max)
+elseif(STRATA_WERROR) # a kernel that spills registers is an error, too
+  list(APPEND STRATA_NVCC_FLAGS -Xptxas -warn-spills)
+endif()
+if(STRATA_WERROR)
+  list(APPEND STRATA_NVCC_FLAGS -Werror all-warnings)
 endif()
 
 # strata_cuda_library(NAME SOURCES a.cu ... EXACT b.cu ...): a static library of kernels, and in <NAME>_OBJECTS its objects.  Of
