@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define TWO_BLOCKS "tests/cli/two-blocks"
-#define WIDE_BLOCKS "tests/cli/wide-blocks" /* as many parameters as gpt2-xl in a sixth of its blocks */
+#define WIDE_BLOCKS "tests/cli/wide-blocks" /* half the parameters of gpt2-xl in a twelfth of its blocks */
 
 struct question {
     const char *model, *machine, *step;

@@ -337,7 +337,9 @@ TEST(what_drives_of_a_node_hold_is_of_all_its_ranks)
     const struct workplace *w = *state;
     uint32_t rows = 0;
     struct program p;
-    st_json *root = plan(w, &p, PLAN "--ranks 16 --scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme");
+    st_json *root = plan(w, &p,
+                         PLAN "--ranks 16 --scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme "
+                              "--set strata.update=serial");
 
     for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row), rows++) {
         const double nvme = json_number(row, "nvme_bytes"), here = json_number(row, "ranks") < 8 ? json_number(row, "ranks") : 8;
@@ -350,7 +352,7 @@ TEST(what_drives_of_a_node_hold_is_of_all_its_ranks)
     program_free(&p);
     workplace_run_ok(w, &p,
                      "plan --model nano --seq-len 128 " NODE "--set zero_optimization.stage=3 --set strata.cache=0 --ranks 16 "
-                     "--scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme");
+                     "--scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme --set strata.update=serial");
     for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row)) {
         char begin[32], held[24];
         const char *line;
@@ -396,11 +398,11 @@ TEST(rows_that_do_not_fit_say_why)
     struct program p;
 
     workplace_run_ok(w, &p,
-                     "plan --model llama-2-7b --seq-len 128 --ranks 64 --scale --device-memory 64G " NODE
+                     "plan --model tests/cli/wide-blocks --seq-len 128 --ranks 64 --scale --device-memory 5G " NODE
                      "--set zero_optimization.stage=1");
     if (strstr(p.out, "rank 0 of 64, on 8 nodes: ZeRO stage 1") == NULL ||
         strstr(p.out, "1      1  does not fit: a rank needs ") == NULL || strstr(p.out, "100.0 %") == NULL ||
-        strstr(p.out, " GiB of device, and has 64.0 GiB\n") == NULL)
+        strstr(p.out, " GiB of device, and has 5.00 GiB\n") == NULL)
         fail_msg("%s", p.out);
     program_free(&p);
     /* Host memory is shared by the ranks of a node. */
@@ -478,7 +480,7 @@ TEST(a_table_has_nodes_of_the_machine)
 TEST(a_plan_that_does_not_fit_has_the_table)
 {
     static const char plan[] =
-        "plan --model llama-2-7b --seq-len 128 --scale --device-memory 64G " NODE "--set zero_optimization.stage=1";
+        "plan --model tests/cli/wide-blocks --seq-len 128 --scale --device-memory 5G " NODE "--set zero_optimization.stage=1";
     const struct workplace *w = *state;
     struct program p;
 

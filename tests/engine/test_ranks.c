@@ -1,5 +1,5 @@
 /* test_ranks - what several ranks train on the cpu device, in many layouts.  With --all: the product of numbers of ranks, stages,
- * tiers, orders and formats, of all of a model, without a block, and of adapters. */
+ * tiers, orders and formats, of all of a model, without a block, and of adapters; rounded sums and overflow in every layout. */
 #include "layouts.h"
 #include "tests/common/test.h"
 
@@ -50,7 +50,7 @@ TEST(test_sums_rounded_for_the_wire)
 {
     const struct rig_cell c = layouts_model(STRATA_BF16, false);
 
-    layouts_check_rounded(&c, UINT32_MAX, UINT32_MAX);
+    layouts_check_rounded(&c, UINT32_MAX, 4);
 }
 
 TEST(test_weights_that_overflow)
@@ -86,6 +86,7 @@ TEST(test_adapters)
 static void test_the_product(void **state)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16, STRATA_F32};
+    struct rig_cell whole;
     uint32_t cells = 0;
 
     (void)state;
@@ -98,6 +99,9 @@ static void test_the_product(void **state)
         cells += layouts_product(&c);
     }
     print_message("%u runs\n", cells);
+    whole = layouts_model(STRATA_BF16, false);
+    layouts_check_rounded(&whole, UINT32_MAX, UINT32_MAX);
+    layouts_check_overflow(&whole);
 }
 
 TEST_MAIN(argc, argv)

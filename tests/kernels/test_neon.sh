@@ -22,7 +22,7 @@ if ! [ -e "$sysroot/include/stdio.h" ]; then
 fi
 
 compile() { # FILE OBJECT
-    "$compiler" -std=c17 -O2 -ffp-contract=off -fno-math-errno -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wconversion \
+    "$compiler" -std=c17 -O1 -ffp-contract=off -fno-math-errno -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wconversion \
         -I"$source/tests/kernels/cross" -I"$source" -I"$source/include" -c "$source/$1" -o "$2"
 }
 

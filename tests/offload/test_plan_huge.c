@@ -75,11 +75,11 @@ TEST(ample_memory_is_divided_as_fast)
 /* A fixed chunk is obeyed, and so is an upper limit. */
 TEST(given_chunks_are_obeyed)
 {
-    struct st_plan *plan = huge_plan(20, 80ull << 30, 4096ull << 30, 8u << 20, 0);
+    struct st_plan *plan = huge_plan(4, 80ull << 30, 4096ull << 30, 8u << 20, 0);
 
     assert_int_equal(plan->policy.chunk_elems, 8u << 20);
     st_plan_destroy(plan);
-    plan = huge_plan(20, 80ull << 30, 4096ull << 30, 0, 1000000);
+    plan = huge_plan(4, 80ull << 30, 4096ull << 30, 0, 1000000);
     assert_int_equal(plan->policy.chunk_elems, 1000000 / ST_TILE_ELEMS * ST_TILE_ELEMS);
     st_plan_destroy(plan);
 }
