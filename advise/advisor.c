@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHOICES    2u            /* full ones, of the machine as it is; one with each part more */
+#define CHOICES    2u            /* plans to compare, of the machine as it is; one with each part more */
 #define UNIT       (64ull << 20) /* to which the least memory is found */
 #define PLENTY     (1ull << 50)
 #define PARTS_MOST 12u /* that are added until something fits */
@@ -169,6 +169,8 @@ static strata_status try_method(struct st_instead *out, struct st_scene *s)
     struct st_found found = {0};
     strata_status st = st_advisor_search(&found, s, &s->q->machine, 1, 0, NULL);
 
+    if (st == STRATA_OK)
+        st = st_advisor_settle(&found, s);
     if (st == STRATA_OK && found.count > 0) {
         out->best = found.tried[found.best];
         memcpy(out->needed, found.plan->program.needed, sizeof(out->needed));
@@ -329,7 +331,8 @@ static strata_status answer(struct st_advice *out, struct st_scene *s)
     if (st != STRATA_OK || (st = open_smallest(s)) != STRATA_OK)
         goto done;
     note_budgets(out, s->smallest[0].facts.config);
-    if ((st = st_advisor_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK)
+    if ((st = st_advisor_search(&found, s, &s->q->machine, CHOICES, 0, NULL)) != STRATA_OK ||
+        (st = st_advisor_settle(&found, s)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;

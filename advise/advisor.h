@@ -27,7 +27,7 @@ struct st_advisor {
     const char *nvme;                   /* directories of configurations, separated by commas */
     struct st_machine machine;          /* one rank's part */
     bool rates_known;                   /* of it, and whether */
-    bool rates_evaluate;                   /* they, and not a nominal one's, evaluate plans: st_case_evaluator() */
+    bool rates_evaluate;                /* they, and not a nominal one's, evaluate plans: st_case_evaluator() */
     const struct st_hardware *hardware; /* its parts; NULL: they are not known */
     uint32_t ranks, seq;                /* tokens of a sequence */
     uint64_t batch_tokens;              /* of a step; 0: ST_ADVISOR_BATCH */
@@ -44,7 +44,8 @@ struct st_tried {
     struct st_tiers tiers;
     uint32_t micro_batch, grad_accum;
     double seconds; /* predicted; 0: rates are not known */
-    bool chosen;    /* seconds are those of the plan that a run would have; false: of a draft, which is a little slower */
+    double drafted; /* what its draft says */
+    bool chosen;    /* seconds are those of a plan; false: of a draft, which is a little slower */
     bool bounded;   /* the seconds are a bound, because a step this long is not simulated, or, */
     bool lacks;     /* because a rate is missing; those of which none is come first */
 };
@@ -86,7 +87,7 @@ struct st_advice {
     char *config;         /* the best one's file; NULL: nothing fits */
     struct st_plan *plan; /* of it, evaluated at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];
-    bool given[STRATA_TIER_COUNT]; /* the configuration says how much of it a run may take */
+    bool given[STRATA_TIER_COUNT];     /* the configuration says how much of it a run may take */
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
     struct st_instead instead[ST_METHOD_COUNT]; /* if nothing fits; of full training nothing */

@@ -40,11 +40,14 @@ void st_advisor_tiers(struct st_scene *s);
 strata_status st_advisor_open(struct st_opened *out, const struct st_scene *s, const struct st_tried *t);
 void st_advisor_close(struct st_opened *opened, const struct st_scene *s);
 
-/** The settings that fit a machine, drafted, and the fastest of them by full choices: `choices` at most, or as many as it takes
- *  until no draft is faster.  chunk_elems: of the plans where the file does not say it; 0: whatever is fastest, which takes twice
- *  as long to find.  now: a setting whose seconds are known on a lesser machine, which is chosen, too, where the others are no
- *  faster; NULL: none.  Destroy out->plan. */
+/** The settings that fit a machine, drafted, and the fastest of them by plans that are compared: `choices` at most, or as many as
+ * it takes until no draft is faster.  chunk_elems: of the plans where the file does not say it; 0: whatever is fastest, which
+ * takes twice as long to find.  now: a setting whose seconds are known on a lesser machine, which is chosen, too, where the
+ * others are no faster; NULL: none.  Destroy out->plan. */
 strata_status st_advisor_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
-                                 uint64_t chunk_elems, const struct st_tried *now);
+                                uint64_t chunk_elems, const struct st_tried *now);
+
+/** Plans the best one as a run on the machine of the question does.  E_NOMEM, and what planning says. */
+strata_status st_advisor_settle(struct st_found *found, struct st_scene *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* advise/advisor_search.c - see advisor_internal.h.
  *
- * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
- * alone. */
+ * Every setting is drafted (st_plan_draft()); the fastest drafts are planned and compared; the fastest of these is planned as a
+ * run does. */
 #include "advise/advisor_internal.h"
 #include "advise/predict.h"
 #include "core/base/error.h"
@@ -172,7 +172,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
     }
     st_advisor_close(&o, s);
     *fits = isfinite(d.seconds);
-    t->seconds = s->q->rates_known && *fits ? d.seconds : 0;
+    t->seconds = t->drafted = s->q->rates_known && *fits ? d.seconds : 0;
     t->lacks = t->bounded = d.lacks;
     return st;
 }
@@ -203,7 +203,7 @@ static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const
     return st;
 }
 
-/* --- full choices --- */
+/* --- plans --- */
 
 /* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then; or else
  * shares less.  One that is only bounded may be slower than any. */
@@ -217,11 +217,9 @@ static bool is_better(const struct st_tried *a, const struct st_tried *b)
 }
 
 /* E_NOMEM, and what planning says. */
-static strata_status choose(struct st_found *out, uint32_t index, struct st_scene *s, const struct st_machine *machine,
-                            uint64_t chunk_elems)
+static strata_status make_plan(struct st_plan **plan, struct st_tried *t, struct st_scene *s, const struct st_machine *machine,
+                               uint64_t chunk_elems, enum st_effort effort)
 {
-    struct st_tried *t = &out->tried[index];
-    struct st_plan *plan = NULL;
     struct st_prediction p = {0};
     struct st_opened o = {.handle = NULL};
     strata_status st = watch(s);
@@ -229,18 +227,27 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
     if (st == STRATA_OK && (st = st_advisor_open(&o, s, t)) == STRATA_OK) {
         if (o.facts.asked.chunk_elems == 0)
             o.facts.asked.chunk_elems = chunk_elems;
-        st =
-            st_plan_make_evaluated(&plan, &o.facts.workload, &machine->capacity, &o.facts.asked, s->q->rates_evaluate ? machine : NULL);
+        st = st_plan_make_evaluated(plan, &o.facts.workload, &machine->capacity, &o.facts.asked,
+                                    s->q->rates_evaluate ? machine : NULL, effort);
     }
     st_advisor_close(&o, s);
     if (st == STRATA_OK && s->q->rates_known) {
-        st_predict(&p, &plan->program, machine);
-        t->lacks = !p.simulated && !st_simulate_possible(&plan->program, machine);
+        st_predict(&p, &(*plan)->program, machine);
+        t->lacks = !p.simulated && !st_simulate_possible(&(*plan)->program, machine);
     }
     t->seconds = p.seconds;
     t->bounded = !p.simulated;
     t->chosen = st == STRATA_OK;
-    if (st == STRATA_OK && (out->plan == NULL || is_better(t, &out->tried[out->best]))) {
+    return st;
+}
+
+static strata_status choose(struct st_found *out, uint32_t index, struct st_scene *s, const struct st_machine *machine,
+                            uint64_t chunk_elems)
+{
+    struct st_plan *plan = NULL;
+    const strata_status st = make_plan(&plan, &out->tried[index], s, machine, chunk_elems, ST_EFFORT_COMPARE);
+
+    if (st == STRATA_OK && (out->plan == NULL || is_better(&out->tried[index], &out->tried[out->best]))) {
         st_plan_destroy(out->plan);
         out->plan = plan;
         out->best = index;
@@ -250,13 +257,32 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
     return st;
 }
 
-/* The next to be chosen in full; the count: none. */
+strata_status st_advisor_settle(struct st_found *found, struct st_scene *s)
+{
+    st_plan_destroy(found->plan);
+    found->plan = NULL;
+    return found->count == 0 ? STRATA_OK
+                             : make_plan(&found->plan, &found->tried[found->best], s, &s->q->machine, 0, ST_EFFORT_WHOLE);
+}
+
+/* Whether a plan was made of a setting that has the same draft: it uses nothing of a slower tier, then. */
+static bool has_twin(const struct st_found *f, const struct st_tried *t)
+{
+    bool has = false;
+
+    for (uint32_t i = 0; i < f->count && t->drafted > 0; i++)
+        has |= f->tried[i].chosen && f->tried[i].micro_batch == t->micro_batch && !(f->tried[i].drafted < t->drafted) &&
+               !(f->tried[i].drafted > t->drafted);
+    return has;
+}
+
+/* The next to be planned; the count: none. */
 static uint32_t next_choice(const struct st_found *f, bool more)
 {
     uint32_t next = f->count;
 
     for (uint32_t i = 0; i < f->count; i++)
-        if (!f->tried[i].chosen && (next == f->count || is_better(&f->tried[i], &f->tried[next])))
+        if (!f->tried[i].chosen && !has_twin(f, &f->tried[i]) && (next == f->count || is_better(&f->tried[i], &f->tried[next])))
             next = i;
     if (next == f->count || f->plan == NULL)
         return next;

@@ -105,7 +105,8 @@ static strata_status planned_anew(double *seconds, const struct st_case *of, str
     strata_status st;
 
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
-    if ((st = st_plan_make_evaluated(&plan, &of->workload, &m.capacity, &of->asked, st_case_evaluator(of, &m))) == STRATA_OK &&
+    if ((st = st_plan_make_evaluated(&plan, &of->workload, &m.capacity, &of->asked, st_case_evaluator(of, &m),
+                                     ST_EFFORT_COMPARE)) == STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         st_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);

@@ -53,7 +53,8 @@ static strata_status plan_row(void *ctx, uint64_t index)
     w = st_model_workload_on(of->model, of->tensors, m.capacity.workers);
     policy.ranks = ranks;
     policy.rank = 0;
-    out->status = st_plan_make_evaluated(&plan, &w, &m.capacity, &policy, st_case_evaluator(of, &m));
+    out->status = st_plan_make_evaluated(&plan, &w, &m.capacity, &policy, st_case_evaluator(of, &m),
+                                         ranks == of->asked.ranks ? ST_EFFORT_WHOLE : ST_EFFORT_COMPARE);
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];

@@ -55,7 +55,8 @@ static strata_status plan_schedule(void *ctx, uint64_t index)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
         return STRATA_OK;
-    out->status = st_plan_make_evaluated(&plan, &of->workload, &of->machine.capacity, &policy, st_case_evaluator(of, &of->machine));
+    out->status = st_plan_make_evaluated(&plan, &of->workload, &of->machine.capacity, &policy,
+                                         st_case_evaluator(of, &of->machine), ST_EFFORT_COMPARE);
     if (st_plan_advise(plan, out->status) == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
@@ -159,8 +160,8 @@ static void put_schedule(const struct schedules *s, const struct schedule *c, st
 static const char *evaluator_name(const struct st_case *of)
 {
     return st_case_evaluator(of, &of->machine) == NULL ? "a nominal machine"
-           : of->machine.name[0] != '\0'           ? of->machine.name
-                                                   : "the rates measured here";
+           : of->machine.name[0] != '\0'               ? of->machine.name
+                                                       : "the rates measured here";
 }
 
 strata_status st_schedules_print(const struct st_case *of, FILE *file)

@@ -171,9 +171,11 @@ static strata_status make_plan(struct strata_plan *p)
     if ((st = st_ranks_capacity(comm, &p->facts.machine.capacity, least)) != STRATA_OK ||
         (st = st_ranks_most(comm, &p->facts.asked.sets, "sets of checkpoints")) != STRATA_OK) /* by where each's drives are */
         return st;
-    evaluator = p->facts.world.ranks == 1 ? st_case_evaluator(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
+    evaluator =
+        p->facts.world.ranks == 1 ? st_case_evaluator(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
     p->facts.evaluated = evaluator != NULL;
-    st = st_plan_make_evaluated(&p->facts.plan, &p->facts.workload, &p->facts.machine.capacity, &p->facts.asked, evaluator);
+    st = st_plan_make_evaluated(&p->facts.plan, &p->facts.workload, &p->facts.machine.capacity, &p->facts.asked, evaluator,
+                                ST_EFFORT_WHOLE);
     st = st_plan_advise(p->facts.plan, st);
     st = name_budgets(p, st);
     st = name_rank(p, &own, least, st);

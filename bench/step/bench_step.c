@@ -282,7 +282,8 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     strata_status st;
 
     st_config_policy(policy, &b->config);
-    st = st_plan_make_evaluated(&plan, &b->of->workload, &b->machine.capacity, policy, b->rates_evaluate ? &b->machine : NULL);
+    st = st_plan_make_evaluated(&plan, &b->of->workload, &b->machine.capacity, policy, b->rates_evaluate ? &b->machine : NULL,
+                                ST_EFFORT_WHOLE);
     st = st_plan_advise(plan, st);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;

@@ -509,7 +509,7 @@ strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy)
 {
-    return st_plan_make_evaluated(out, workload, capacity, policy, NULL);
+    return st_plan_make_evaluated(out, workload, capacity, policy, NULL, ST_EFFORT_WHOLE);
 }
 
 strata_status st_plan_create(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
@@ -565,7 +565,7 @@ strata_status st_plan_known_rates(const struct st_machine **rates, struct st_pla
 }
 
 strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
-                                  const struct st_policy *policy, const struct st_machine *rates)
+                                     const struct st_policy *policy, const struct st_machine *rates, enum st_effort effort)
 {
     struct st_plan *plan;
     strata_status st = st_plan_create(&plan, workload, capacity, policy);
@@ -586,7 +586,7 @@ strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workl
     }
     if (rates == NULL && policy->streamed == ST_STREAMED_AUTO)
         plan->policy.streamed = 0;
-    if ((st = st_plan_choose(&plan, rates)) == STRATA_OK && (st = st_plan_take_rank(plan, policy->rank)) == STRATA_OK) {
+    if ((st = st_plan_choose(&plan, rates, effort)) == STRATA_OK && (st = st_plan_take_rank(plan, policy->rank)) == STRATA_OK) {
         settle(plan);
         *out = plan;
     } else {
@@ -598,7 +598,8 @@ strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workl
 strata_status st_plan_evaluate(struct st_plan **plan, const struct st_machine *rates)
 {
     struct st_plan *evaluated;
-    const strata_status st = st_plan_make_evaluated(&evaluated, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
+    const strata_status st = st_plan_make_evaluated(&evaluated, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked,
+                                                    rates, ST_EFFORT_WHOLE);
 
     if (st != STRATA_OK)
         return st;

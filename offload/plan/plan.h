@@ -70,16 +70,21 @@ strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const
 /** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
+/* How much is simulated for a choice. */
+enum st_effort {
+    ST_EFFORT_WHOLE,   /* as a run's plan is chosen */
+    ST_EFFORT_COMPARE, /* an eighth, for plans that are compared: their steps are rarely more than 1 % longer */
+};
 /** The same with known rates: the choice is evaluated by a machine with these, or by a nominal one if a rate is missing that its
  *  programs need.  Any choice gives the same bits. */
 strata_status st_plan_make_evaluated(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
-                                  const struct st_policy *policy, const struct st_machine *rates);
+                                     const struct st_policy *policy, const struct st_machine *rates, enum st_effort effort);
 struct st_draft {
     double seconds; /* infinite: it does not fit */
     bool lacks;     /* a rate of the priced machine is missing: they are a bound */
 };
-/** About the seconds of a step of the plan that st_plan_make_evaluated() would make, in a hundredth of its time: those of one of few
- *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be NULL, for a
+/** About the seconds of a step of the plan that st_plan_make_evaluated() would make, in a hundredth of its time: those of one of
+ * few candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be NULL, for a
  *  nominal one.  Above `limit` they may be a bound: that a setting is slower is then all that is known.  E_INVAL, E_CONFIG,
  *  E_NOMEM. */
 strata_status st_plan_draft(struct st_draft *out, const struct st_workload *workload, const struct st_capacity *capacity,

@@ -1,12 +1,12 @@
 /* plan_choose.c - the search: of all candidates the one whose simulated step is the shortest.
  *
- * The candidates are fixed by workload and capacities (plan_candidate.c); rates evaluate them.  There are too many to evaluate all.  So
- * some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few values of
- * the other axes.  Of each kind the one with the lowest bound (plan_bound.c) goes along one axis after the other to lower bounds,
- * and where that ends it is evaluated.  From these, the fastest first, the search descends: along one axis after the other it goes
- * to the fastest value, with the others as they are, until no axis has a faster one.  It leaps from there with two axes at once,
- * does the same from the fastest in chunks of other sizes, and with what is left of the count goes detours.  A value whose bound
- * is well above what the descent has reached is not evaluated.
+ * The candidates are fixed by workload and capacities (plan_candidate.c); rates evaluate them.  There are too many to evaluate
+ * all.  So some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few
+ * values of the other axes.  Of each kind the one with the lowest bound (plan_bound.c) goes along one axis after the other to
+ * lower bounds, and where that ends it is evaluated.  From these, the fastest first, the search descends: along one axis after
+ * the other it goes to the fastest value, with the others as they are, until no axis has a faster one.  It leaps from there with
+ * two axes at once, does the same from the fastest in chunks of other sizes, and with what is left of the count goes detours.  A
+ * value whose bound is well above what the descent has reached is not evaluated.
  *
  * All of this is a function of its arguments: it is limited by a count of simulated ops, never by a clock, so that the plan is
  * the same everywhere.  Of the candidates about as fast as the fastest, the one that moves the fewest bytes wins, then the one
@@ -91,6 +91,8 @@ static strata_status open_others(struct st_search *s)
 
 /* --- the choice --- */
 
+static const uint64_t ops_most[] = {[ST_EFFORT_WHOLE] = 10000000, [ST_EFFORT_COMPARE] = 1250000};
+
 /* Of those about as fast as the fastest: the fewest bytes, the least memory, the first. */
 static const struct st_node *best_of(const struct st_search *s)
 {
@@ -132,9 +134,9 @@ static void take_base(struct st_plan *to, const struct st_plan *from)
     memcpy(to->minimum, from->minimum, sizeof(to->minimum));
 }
 
-strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates)
+strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates, enum st_effort effort)
 {
-    struct st_search s = {.fastest = HUGE_VAL};
+    struct st_search s = {.fastest = HUGE_VAL, .ops_most = ops_most[effort]};
     struct st_machine nominal;
     strata_status st;
 

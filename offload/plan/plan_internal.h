@@ -113,9 +113,9 @@ strata_status st_plan_build(struct st_plan *plan);
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
 /* The same in either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */
 bool st_plan_smallest_fits(struct st_plan *plan);
-/* From the smallest placement to the plan: decide and build.  rates: the machine to evaluate by; NULL: a nominal machine.  *plan may
- * be replaced by one in chunks of another size. */
-strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates);
+/* From the smallest placement to the plan: decide and build.  rates: the machine to evaluate by; NULL: a nominal machine.  *plan
+ * may be replaced by one in chunks of another size. */
+strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates, enum st_effort effort);
 /* A plan without decisions: pages and chunks of its workload, and sums over them. */
 strata_status st_plan_create(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                              const struct st_policy *policy);

@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_WEIGHT 0.02      /* of all resources' work in the order in which candidates are evaluated */
-#define OPS_EVALUATED  10000000u /* the search ends at the first candidate beyond so many, */
-#define LEAST       64u       /* but evaluates so many, however large their programs */
-#define MOST        8000u     /* and no more than that */
-#define REMEMBERED  65536u    /* places for what intents mean: some 20 MB */
+#define WORK_WEIGHT 0.02   /* of all resources' work in the order in which candidates are evaluated */
+#define LEAST       64u    /* candidates are evaluated, however large their programs, */
+#define MOST        8000u  /* and no more than that */
+#define REMEMBERED  65536u /* places for what intents mean: some 20 MB */
 
 /* --- candidates --- */
 
@@ -196,7 +195,7 @@ uint64_t st_search_ops(const struct st_search *s)
 bool st_search_spent(const struct st_search *s)
 {
     return s->evaluated >= LEAST &&
-           (st_search_ops(s) >= OPS_EVALUATED / ST_SEARCH_PARTS * s->part || s->evaluated >= MOST / ST_SEARCH_PARTS * s->part);
+           (st_search_ops(s) >= s->ops_most / ST_SEARCH_PARTS * s->part || s->evaluated >= MOST / ST_SEARCH_PARTS * s->part);
 }
 
 bool st_search_hopeless(const struct st_node *n, double seconds)

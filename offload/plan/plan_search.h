@@ -57,7 +57,8 @@ struct st_search {
     uint32_t completed_count, completed_room;
     double fastest;
     uint32_t evaluated;
-    uint32_t part; /* of ST_SEARCH_PARTS: what may be evaluated so far */
+    uint64_t ops_most; /* the search ends at the first candidate beyond them */
+    uint32_t part;     /* of ST_SEARCH_PARTS: what may be evaluated so far */
 };
 
 /* Those of an axis that a node does not have. */

@@ -195,7 +195,7 @@ TEST(what_does_not_fit_says_what_would)
     must_hold(&a, "\n    with 900 GiB of the device's memory (no part by name has it) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
-        true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, true, false, false}};
+        true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, 1, true, false, false}};
     must_hold(&a, "\n  it would also fit with one of:\n");
     must_hold(&a, "       1 s  with optimizer cpu, weights device, micro-batch 2, accumulation 16\n");
 }

@@ -285,7 +285,7 @@ void best_setting_text(char *buf, size_t bytes, const struct best_setting *s)
 struct st_plan *best_plan(const struct best_case *c, const struct st_policy *policy, const struct st_machine *machine)
 {
     struct st_plan *plan = NULL;
-    const strata_status st = st_plan_make_evaluated(&plan, &c->w, &machine->capacity, policy, machine);
+    const strata_status st = st_plan_make_evaluated(&plan, &c->w, &machine->capacity, policy, machine, ST_EFFORT_WHOLE);
 
     if (st != STRATA_OK && st != STRATA_E_NOFIT)
         fail_msg("%s: %s", c->what, strata_last_error());

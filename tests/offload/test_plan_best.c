@@ -210,7 +210,7 @@ static void check_nominal(const struct best_case *c)
 
     policy.streamed = 0; /* as without rates */
     best_nominal_rates(&nominal, c);
-    if (st_plan_make_evaluated(&evaluated, &c->w, &c->machine.capacity, &policy, &nominal) != STRATA_OK)
+    if (st_plan_make_evaluated(&evaluated, &c->w, &c->machine.capacity, &policy, &nominal, ST_EFFORT_WHOLE) != STRATA_OK)
         fail_msg("%s: %s", c->what, strata_last_error());
     if (!alike(plan, evaluated))
         fail_msg("%s: the nominal machine's rates give another plan than none", c->what);
