@@ -1,11 +1,12 @@
-/* kernels/matmul/matmul.c - shapes of matmul blocks: prepares each once, and cuts and widens those that the library cannot
- * multiply.
+/* kernels/matmul/matmul.c - shapes of matmul blocks: prepares each once, chooses what multiplies it, and cuts and widens those
+ * that the library cannot multiply.
  *
  * The widened path cuts K in pieces of WIDEN_K, so that its scratch is bounded: each piece of A and B becomes fp32 and is
  * multiplied into an fp32 C, which is rounded at the end when C has 16 bits.  fp16 is always widened: few processors can multiply
  * it, and the library refuses it on the others. */
 #include "kernels/matmul/matmul.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul/matmul_amx_internal.h"
 #include "kernels/matmul/matmul_dnnl_internal.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -15,13 +16,13 @@
 #define SCRATCH_ALIGN 64u
 #define STEPS_MAX     3u
 
-/* Steps run in order, step i `repeat[i]` times on the next k[i] of K. */
+/* Steps run in order, step i `repeat[i]` times on the next k[i] of K; the library's products, of which tiles have none. */
 struct shape {
     struct st_matmul mm; /* padding zeroed: compared by memcmp */
     struct st_dnnl_product *step[STEPS_MAX];
     uint32_t step_count;
     uint32_t k[STEPS_MAX], repeat[STEPS_MAX];
-    bool widen;                                   /* A and B are widened into fp32 scratch */
+    enum st_matmul_path path;                     /* WIDENED: A and B go through fp32 scratch */
     bool round_c;                                 /* C is computed in fp32 scratch and rounded */
     size_t a_bytes, b_bytes, c_bytes, bias_bytes; /* of that scratch */
 };
@@ -37,7 +38,7 @@ struct st_matmul_engine {
     struct shape **shape;    /* [shape_count], in order of preparation: the id */
     int32_t *slot;           /* [slot_count] open hash of ids, -1 empty */
     uint32_t workers, shape_count, shape_capacity, slot_count;
-    bool native_bf16;
+    enum st_matmul_path bf16;
     const struct st_kernels *kernels; /* for casts, which every table does exactly or to nearest even */
 };
 
@@ -117,10 +118,10 @@ static int shape_create(struct shape **out, struct st_matmul_engine *e, const st
     if (sh == NULL)
         return ST_MATMUL_NO_MEMORY;
     memcpy(&sh->mm, mm, sizeof(*mm));
-    sh->widen = mm->ab_dtype == STRATA_F16 || (mm->ab_dtype == STRATA_BF16 && !e->native_bf16);
-    sh->round_c = mm->c_dtype != STRATA_F32 && (sh->widen || mm->ab_dtype == STRATA_F32);
+    sh->path = st_matmul_path_of(e, mm->ab_dtype);
+    sh->round_c = mm->c_dtype != STRATA_F32 && (sh->path == ST_MATMUL_WIDENED || mm->ab_dtype == STRATA_F32);
     sh->c_bytes = sh->round_c ? align_up(4 * (size_t)mm->m * mm->n) : 0;
-    rc = sh->widen ? widened_steps(sh, e) : plain_step(sh, e);
+    rc = sh->path == ST_MATMUL_TILES ? 0 : sh->path == ST_MATMUL_WIDENED ? widened_steps(sh, e) : plain_step(sh, e);
     if (rc == 0)
         *out = sh;
     else
@@ -130,7 +131,7 @@ static int shape_create(struct shape **out, struct st_matmul_engine *e, const st
 
 static size_t shape_scratch_bytes(const struct shape *sh)
 {
-    size_t pad = 0;
+    size_t pad = sh->path == ST_MATMUL_TILES ? st_amx_scratch(&sh->mm) : 0;
 
     for (uint32_t i = 0; i < sh->step_count; i++)
         pad = st_dnnl_product_scratchpad(sh->step[i]) > pad ? st_dnnl_product_scratchpad(sh->step[i]) : pad;
@@ -317,12 +318,14 @@ int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, 
     unsigned char *scratch = e->scratch[worker].base;
     float *const wide_c = sh->round_c ? (float *)(void *)scratch : c;
     st_cast_f32_bf16_fn *const round = sh->mm.c_dtype == STRATA_F16 ? e->kernels->f32_to_f16 : e->kernels->f32_to_bf16;
-    int rc;
+    int rc = 0;
 
     assert(id >= 0 && (uint32_t)id < e->shape_count && worker < e->workers);
     if (sh->c_bytes > 0) /* without widening there is no memory to begin with */
         scratch += sh->c_bytes;
-    if (sh->widen)
+    if (sh->path == ST_MATMUL_TILES)
+        st_amx_run(&sh->mm, c, a, b, bias, scratch);
+    else if (sh->path == ST_MATMUL_WIDENED)
         rc = run_widened(e, sh, worker, wide_c, a, b, bias, scratch);
     else
         rc = st_dnnl_product_run(sh->step[0], worker, wide_c, a, b, bias, scratch);
@@ -348,7 +351,7 @@ int st_matmul_create(struct st_matmul_engine **out, uint32_t workers)
         st_matmul_destroy(e);
         return rc;
     }
-    e->native_bf16 = st_dnnl_multiplies_bf16();
+    e->bf16 = st_dnnl_bf16_path();
     *out = e;
     return 0;
 }
@@ -368,13 +371,13 @@ void st_matmul_destroy(struct st_matmul_engine *e)
     free(e);
 }
 
-bool st_matmul_native_bf16(const struct st_matmul_engine *e)
+enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, strata_dtype ab_dtype)
 {
-    return e->native_bf16;
+    return ab_dtype == STRATA_BF16 ? e->bf16 : ab_dtype == STRATA_F16 ? ST_MATMUL_WIDENED : ST_MATMUL_LIBRARY;
 }
 
-void st_matmul_force_widening(struct st_matmul_engine *e)
+void st_matmul_limit(struct st_matmul_engine *e, enum st_matmul_path bf16)
 {
     assert(e->shape_count == 0);
-    e->native_bf16 = false;
+    e->bf16 = e->bf16 < bf16 ? e->bf16 : bf16;
 }

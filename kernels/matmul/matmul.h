@@ -1,5 +1,5 @@
-/* kernels/matmul/matmul.h - single-threaded matmul blocks from a library (oneDNN; only matmul_dnnl.c calls it, everything else is
- * in matmul.c).
+/* kernels/matmul/matmul.h - single-threaded matmul blocks: from a library (oneDNN; only matmul_dnnl.c calls it), and for bf16 on
+ * AMX from matmul_amx.c.
  *
  * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions. dtypes: A and B have
  * the same one, F32, BF16 or F16; C is F32 or, without accumulate, A's dtype, or any dtype if A's is F32; bias has A's dtype, or
@@ -33,6 +33,13 @@ struct st_matmul {
     void *aux;                     /* of the epilogue */
 };
 
+/* What multiplies operands of a dtype: a property of the processor. */
+enum st_matmul_path {
+    ST_MATMUL_WIDENED, /* the library, in fp32 */
+    ST_MATMUL_LIBRARY, /* the library, in the operands' dtype */
+    ST_MATMUL_TILES    /* AMX: bf16 only */
+};
+
 struct st_matmul_engine; /* primitive cache and per-worker scratch */
 
 /* Statuses of the library that have a meaning here; others say which of its calls failed, to those who know it. */
@@ -42,12 +49,11 @@ struct st_matmul_engine; /* primitive cache and per-worker scratch */
 /** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or the library's status. */
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
-/** Name and version of the library. */
+/** Name and version of the library, and that bf16 takes AMX. */
 void st_matmul_library(char *buf, size_t bytes);
-/** Whether bf16 operands are multiplied natively; false: they are widened. */
-bool st_matmul_native_bf16(const struct st_matmul_engine *e);
-/** Behave as on a processor without native bf16; before the first prepare.  For tests. */
-void st_matmul_force_widening(struct st_matmul_engine *e);
+enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, strata_dtype ab_dtype);
+/** Multiply bf16 by at most this path of those that the processor has; before the first prepare.  For tests. */
+void st_matmul_limit(struct st_matmul_engine *e, enum st_matmul_path bf16);
 /** Find or create a shape for `mm` (allocates, at first use only; one thread at a time, while no matmul runs).  Returns an id >=
  *  0, or the library's status, negated. */
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);

@@ -286,20 +286,30 @@ int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *
 
 /* --- the library --- */
 
-/* The user may cap the library below the processor's instruction set (DNNL_MAX_CPU_ISA); then it refuses bf16 or emulates it
- * slowly. */
-bool st_dnnl_multiplies_bf16(void)
+static bool allows(dnnl_cpu_isa_t isa)
 {
-    const bool processor = (st_cpu_features() & (ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16)) != 0;
+    return (dnnl_get_effective_cpu_isa() & isa) == isa;
+}
 
-    return processor && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+/* The user may cap the library below the processor's instruction set (DNNL_MAX_CPU_ISA); then it refuses bf16 or emulates it
+ * slowly.  It asks the kernel for the process's right to tiles, and allows them only if it has that. */
+enum st_matmul_path st_dnnl_bf16_path(void)
+{
+    const uint32_t have = st_cpu_features(), tiles = ST_CPU_AVX512 | ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16;
+
+    if ((have & tiles) == tiles && allows(dnnl_cpu_isa_avx512_core_amx))
+        return ST_MATMUL_TILES;
+    if ((have & (ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16)) != 0 && allows(dnnl_cpu_isa_avx512_core_bf16))
+        return ST_MATMUL_LIBRARY;
+    return ST_MATMUL_WIDENED;
 }
 
 void st_matmul_library(char *buf, size_t bytes)
 {
     const dnnl_version_t *version = dnnl_version();
 
-    snprintf(buf, bytes, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    snprintf(buf, bytes, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch,
+             st_dnnl_bf16_path() == ST_MATMUL_TILES ? ", AMX" : "");
 }
 
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers)

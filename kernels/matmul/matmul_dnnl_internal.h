@@ -16,8 +16,8 @@ struct st_dnnl_product; /* a matmul that is ready to run: its primitive, and for
 /** 0, or the library's status: ST_MATMUL_NO_MEMORY also where an allocation here failed. */
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers);
 void st_dnnl_destroy(struct st_dnnl *lib); /* NULL is fine; its products are gone */
-/** Whether the processor itself multiplies bf16. */
-bool st_dnnl_multiplies_bf16(void);
+/** How the processor and what the library may use of it multiply bf16. */
+enum st_matmul_path st_dnnl_bf16_path(void);
 
 /** For operands in F32 or BF16.  0 or a status, as above. */
 int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, const struct st_matmul *mm);

@@ -137,20 +137,21 @@ static void check_padding(const struct problem *p, const unsigned char *c)
     }
 }
 
-static struct st_matmul_engine *engine_create(bool widened)
+/* bf16 by at most `path`, which the processor may not have. */
+static struct st_matmul_engine *engine_create(enum st_matmul_path path)
 {
     struct st_matmul_engine *e;
 
     assert_int_equal(st_matmul_create(&e, WORKERS), 0);
-    if (widened)
-        st_matmul_force_widening(e);
+    st_matmul_limit(e, path);
     return e;
 }
 
-/* m, n, k: odd, prime, smaller than a register, one more than a block, K in one, two, three and five pieces when widened. */
+/* m, n, k: odd, prime, smaller than a register or a tile, one more than a block or a panel, K in one, two, three and five
+ * pieces. */
 static const uint32_t sizes[][3] = {
-    {1, 1, 1},       {1, 7, 3},      {17, 5, 31},   {64, 64, 64},   {67, 129, 53}, {128, 32, 256},
-    {33, 100, 1024}, {16, 48, 1025}, {5, 19, 2100}, {130, 70, 768}, {3, 21, 4200},
+    {1, 1, 1},      {1, 7, 3},     {17, 5, 31},    {64, 64, 64},  {67, 129, 53}, {128, 32, 256}, {33, 100, 1024},
+    {16, 48, 1025}, {5, 19, 2100}, {130, 70, 768}, {3, 21, 4200}, {513, 20, 40}, {20, 273, 40},
 };
 
 static void check_layouts(struct st_matmul_engine *e, const uint32_t *size, strata_dtype ab, strata_dtype c)
@@ -182,14 +183,16 @@ static void check_layouts(struct st_matmul_engine *e, const uint32_t *size, stra
 
 TEST(values_are_right)
 {
-    for (uint32_t widened = 0; widened < 2; widened++) {
-        struct st_matmul_engine *e = engine_create(widened != 0);
+    for (enum st_matmul_path path = 0; path <= ST_MATMUL_TILES; path++) {
+        struct st_matmul_engine *e = engine_create(path);
 
-        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-            check_layouts(e, sizes[i], STRATA_F32, STRATA_F32);
-            check_layouts(e, sizes[i], STRATA_F32, STRATA_BF16);
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && st_matmul_path_of(e, STRATA_BF16) == path; i++) {
             check_layouts(e, sizes[i], STRATA_BF16, STRATA_F32);
             check_layouts(e, sizes[i], STRATA_BF16, STRATA_BF16);
+            if (path != ST_MATMUL_WIDENED)
+                continue; /* the others do not depend on it */
+            check_layouts(e, sizes[i], STRATA_F32, STRATA_F32);
+            check_layouts(e, sizes[i], STRATA_F32, STRATA_BF16);
             check_layouts(e, sizes[i], STRATA_F32, STRATA_F16);
             check_layouts(e, sizes[i], STRATA_F16, STRATA_F32);
             check_layouts(e, sizes[i], STRATA_F16, STRATA_F16);
@@ -199,9 +202,9 @@ TEST(values_are_right)
 }
 
 /* Widening is exact: in one piece of K it is the fp32 product of the same numbers, bit for bit. */
-static void check_widened(bool force, strata_dtype dt)
+static void check_widened(strata_dtype dt)
 {
-    struct st_matmul_engine *e = engine_create(force);
+    struct st_matmul_engine *e = engine_create(ST_MATMUL_WIDENED);
     const struct st_matmul shape = {.m = 70, .n = 200, .k = 333, .ab_dtype = dt, .c_dtype = STRATA_F32};
     const struct st_matmul mm = with_strides(shape, 0);
     struct problem p, wide;
@@ -229,8 +232,8 @@ static void check_widened(bool force, strata_dtype dt)
 
 TEST(widened_equals_fp32)
 {
-    check_widened(true, STRATA_BF16);
-    check_widened(false, STRATA_F16); /* fp16 always is */
+    check_widened(STRATA_BF16);
+    check_widened(STRATA_F16);
 }
 
 /* Buffers of a problem moved `shift` elements from a 64-byte boundary; the result must not notice. */
@@ -265,8 +268,8 @@ TEST(bits_ignore_addresses_and_workers)
 {
     static const uint32_t shapes[][3] = {{128, 192, 256}, {64, 256, 32}, {64, 33, 100}, {96, 64, 512}};
 
-    for (uint32_t widened = 0; widened < 2; widened++) {
-        struct st_matmul_engine *e = engine_create(widened != 0);
+    for (enum st_matmul_path path = 0; path <= ST_MATMUL_TILES; path++) {
+        struct st_matmul_engine *e = engine_create(path);
 
         for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) * 24; i++) {
             const uint32_t *s = shapes[i / 24], bits = i % 24;
@@ -291,6 +294,56 @@ TEST(bits_ignore_addresses_and_workers)
         }
         st_matmul_destroy(e);
     }
+}
+
+static void check_part(struct st_matmul_engine *e, const struct problem *p, const unsigned char *want, uint32_t row, uint32_t col)
+{
+    const struct st_matmul *mm = &p->mm;
+    const size_t at = (size_t)row * mm->ldc + col;
+    struct problem part = *p;
+    unsigned char *got;
+
+    part.mm.m = mm->m - row;
+    part.mm.n = mm->n - col;
+    part.a.data += 2 * (mm->trans_a ? row : (size_t)row * mm->lda);
+    part.b.data += 2 * (mm->trans_b ? (size_t)col * mm->ldb : col);
+    part.c.data += 4 * at;
+    got = malloc(c_bytes(mm));
+    assert_non_null(got);
+    memcpy(got, p->c.data, c_bytes(mm));
+    assert_int_equal(st_matmul_run(e, st_matmul_prepare(e, &part.mm), 1, got + 4 * at, part.a.data, part.b.data, NULL), 0);
+    for (size_t r = row; r < mm->m; r++)
+        assert_memory_equal(got + 4 * (r * mm->ldc + col), want + 4 * (r * mm->ldc + col), 4 * (size_t)part.mm.n);
+    free(got);
+}
+
+/* On tiles no bit of an element depends on the block that it is computed in. */
+TEST(bits_of_tiles_ignore_blocks)
+{
+    struct st_matmul_engine *e = engine_create(ST_MATMUL_TILES);
+
+    for (uint32_t bits = 0; bits < 8 && st_matmul_path_of(e, STRATA_BF16) == ST_MATMUL_TILES; bits++) {
+        const struct st_matmul shape = {.m = 520,
+                                        .n = 300,
+                                        .k = 1100,
+                                        .trans_a = (bits & 1) != 0,
+                                        .trans_b = (bits & 2) != 0,
+                                        .accumulate = (bits & 4) != 0,
+                                        .ab_dtype = STRATA_BF16,
+                                        .c_dtype = STRATA_F32};
+        const struct st_matmul mm = with_strides(shape, 0);
+        struct problem p;
+        unsigned char *want;
+
+        problem_create(&p, &mm, bits);
+        want = run(e, &p, 0);
+        check_part(e, &p, want, 0, 7);
+        check_part(e, &p, want, 33, 0);
+        check_part(e, &p, want, 519, 299);
+        free(want);
+        problem_destroy(&p);
+    }
+    st_matmul_destroy(e);
 }
 
 /* From libgomp, as in kernels/matmul/matmul_dnnl.c. */
@@ -321,7 +374,7 @@ TEST(the_callers_team_is_its_own)
             unsigned char *got;
 
             omp_set_num_threads(team);
-            e = engine_create(false);
+            e = engine_create(ST_MATMUL_TILES);
             assert_int_equal(omp_get_max_threads(), team);
             got = run(e, &p, 0);
             assert_int_equal(omp_get_max_threads(), team);
@@ -339,7 +392,7 @@ TEST(the_callers_team_is_its_own)
 
 TEST(ids_stay)
 {
-    struct st_matmul_engine *e = engine_create(false);
+    struct st_matmul_engine *e = engine_create(ST_MATMUL_TILES);
     struct st_matmul mm = {.n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
 
     for (int i = 0; i < 300; i++) {
@@ -355,7 +408,7 @@ TEST(ids_stay)
 
 TEST(what_it_cannot_do_is_refused)
 {
-    struct st_matmul_engine *e = engine_create(false);
+    struct st_matmul_engine *e = engine_create(ST_MATMUL_TILES);
     struct st_matmul mm = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .ab_dtype = STRATA_BF16, .c_dtype = STRATA_BF16};
 
     mm.accumulate = true;

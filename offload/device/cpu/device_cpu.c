@@ -35,7 +35,7 @@ static strata_status cpu_open(struct st_device **out, const struct st_device_opt
     if (st != STRATA_OK)
         goto fail;
     if (opts->widen_bf16)
-        st_matmul_force_widening(cpu->matmul);
+        st_matmul_limit(cpu->matmul, ST_MATMUL_WIDENED);
     *out = &cpu->base;
     return STRATA_OK;
 

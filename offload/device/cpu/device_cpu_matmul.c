@@ -1,7 +1,7 @@
 /* offload/device/cpu/device_cpu_matmul.c - cuts a matmul into blocks, each one single-threaded library call over all of K, and
  * then runs the epilogue.
  *
- * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the number of
+ * The grid is a function of the shape and of what multiplies its dtype (a property of the processor), never of the number of
  * workers. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -9,20 +9,25 @@
 #include <assert.h>
 #include <stdatomic.h>
 
-/* One core of a Zen 4 runs blocks of 128 x 192 x 768 as fast per FLOP as any larger block (bench_ops); below 64 x 64 it is
- * slower. */
-#define BLOCK_M     128u
-#define BLOCK_N     768u
 #define BLOCK_LEAST 64u
-#define BLOCK_COUNT 16u /* blocks wanted, so that the workers finish together */
-/* An operand is widened once per block, so widening wants fewer and larger blocks. */
-#define WIDE_BLOCK_M     256u
-#define WIDE_BLOCK_COUNT 8u
-/* Reading a transposed B with long rows crosses pages: blocks of 64 x 768 x 4096 reach 96 and 200 GF/s (fp32, bf16), while 128 x
- * 192 reaches 87 and 170, and 64 x 384 reaches 72 and 142. */
-#define DEEP_K           2048u
-#define DEEP_BLOCK_M     64u
-#define DEEP_BLOCK_COUNT 8u
+#define DEEP_K      2048u
+
+/* Blocks at most m x n, and how many are wanted, so that the workers finish together. */
+struct block_rule {
+    uint32_t m, n, wanted;
+};
+
+static const struct block_rule block_rules[] = {
+    /* One core of a Zen 4 runs blocks of 128 x 192 x 768 as fast per FLOP as any larger block; below 64 x 64 it is slower. */
+    [ST_MATMUL_LIBRARY] = {128, 768, 16},
+    /* An operand is widened once per block, so widening wants fewer and larger blocks. */
+    [ST_MATMUL_WIDENED] = {256, 768, 8},
+    /* Operands are packed once per block: B, which is the weight, once for 512 rows. */
+    [ST_MATMUL_TILES] = {512, 256, 8},
+};
+/* Reading a transposed B with long rows crosses pages: blocks of 64 x 768 x 4096 reach 96 and 200 GF/s (fp32, bf16) on a Zen 4,
+ * while 128 x 192 reaches 87 and 170, and 64 x 384 reaches 72 and 142. */
+static const struct block_rule deep_rule = {64, 768, 8};
 
 struct grid {
     uint32_t block_m, block_n, rows, cols; /* rows x cols blocks */
@@ -56,7 +61,7 @@ strata_status st_cpu_matmul_status(const char *site, int rc)
 
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt)
 {
-    return dt == STRATA_F16 || (dt == STRATA_BF16 && !st_matmul_native_bf16(cpu->matmul));
+    return st_matmul_path_of(cpu->matmul, dt) == ST_MATMUL_WIDENED;
 }
 
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm)
@@ -76,12 +81,11 @@ static uint32_t block_extent(uint32_t total, uint32_t parts, uint32_t multiple)
     return (extent + multiple - 1) / multiple * multiple;
 }
 
-static struct grid grid_of(const struct st_matmul *mm, bool widened)
+static struct grid grid_of(const struct st_matmul *mm, enum st_matmul_path path)
 {
-    const bool deep = mm->trans_b && mm->k >= DEEP_K;
-    const uint32_t most_m = widened ? WIDE_BLOCK_M : deep ? DEEP_BLOCK_M : BLOCK_M;
-    const uint32_t wanted = widened ? WIDE_BLOCK_COUNT : deep ? DEEP_BLOCK_COUNT : BLOCK_COUNT;
-    uint32_t parts_m = (mm->m + most_m - 1) / most_m, parts_n = (mm->n + BLOCK_N - 1) / BLOCK_N;
+    const bool deep = path == ST_MATMUL_LIBRARY && mm->trans_b && mm->k >= DEEP_K;
+    const struct block_rule rule = deep ? deep_rule : block_rules[path];
+    uint32_t parts_m = (mm->m + rule.m - 1) / rule.m, parts_n = (mm->n + rule.n - 1) / rule.n;
     struct grid g;
 
     for (;;) {
@@ -89,7 +93,7 @@ static struct grid grid_of(const struct st_matmul *mm, bool widened)
         g.block_n = block_extent(mm->n, parts_n, 64);
         g.rows = (mm->m + g.block_m - 1) / g.block_m;
         g.cols = (mm->n + g.block_n - 1) / g.block_n;
-        if ((uint64_t)g.rows * g.cols >= wanted)
+        if ((uint64_t)g.rows * g.cols >= rule.wanted)
             return g;
         if (g.block_n > 2 * BLOCK_LEAST)
             parts_n = 2 * g.cols;
@@ -120,8 +124,8 @@ static void matmul_item(void *ctx, uint64_t index, uint32_t worker)
 static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm, void *c, const void *a, const void *b,
                               const void *bias)
 {
-    const bool widened = st_cpu_widens(cpu, mm->ab_dtype);
-    struct matmul_job job = {.engine = cpu->matmul, .mm = mm, .grid = grid_of(mm, widened), .c = c, .a = a, .b = b, .bias = bias};
+    const struct grid grid = grid_of(mm, st_matmul_path_of(cpu->matmul, mm->ab_dtype));
+    struct matmul_job job = {.engine = cpu->matmul, .mm = mm, .grid = grid, .c = c, .a = a, .b = b, .bias = bias};
 
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t j = 0; j < 2; j++) {
