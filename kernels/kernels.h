@@ -120,6 +120,10 @@ typedef void st_nf4_quantise_fn(struct st_nf4_block *out, const float *in, size_
  */
 typedef void st_nf4_widen_fn(void *out, strata_dtype dtype, const struct st_nf4_block *in, size_t elems);
 
+/* How an update fetches its arrays ahead (kernels/isa/stream.h): some processors are faster with one, some with the other, and
+ * bits do not depend on it.  AUTO: not measured, as BURSTS. */
+enum st_fetch { ST_FETCH_AUTO, ST_FETCH_BURSTS, ST_FETCH_EVEN };
+
 /* The caller computes the coefficients in double, once per step, and rounds them to fp32.  For one element, each line is rounded
  * as written; m and v are moment1 and moment2:
  *   g     = grad * grad_scale                     (unscale and clip in one factor)
@@ -146,6 +150,7 @@ typedef void st_nf4_widen_fn(void *out, strata_dtype dtype, const struct st_nf4_
 struct st_update_coef {
     enum st_rule rule; /* 0: Adam */
     bool nesterov;     /* SGD */
+    bool fetch_even;   /* enum st_fetch; checkpoints do not have it */
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float eps, step_size, vhat_scale, decay, l2;

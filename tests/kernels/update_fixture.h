@@ -70,7 +70,7 @@ uint64_t uf_run(const struct st_kernels *k, struct uf_arrays *a, size_t side, co
 
 /** Fails, naming table and case, unless the planes of both sides are equal and their surroundings untouched. */
 void uf_assert_same(struct uf_arrays *a, const char *table, const struct uf_case *c);
-/** From the source: every table's result and count against scalar's. */
+/** From the source: every table's result and count, by both ways of fetching ahead, against scalar's. */
 void uf_compare(struct uf_arrays *a, const struct uf_case *c);
 /** By every table, a case of UF_SPLIT and the same of UF_FULL_BF16 from the same values, a function of the seed: same masters,
  *  moments and counts; the copy is the weight. */
