@@ -205,9 +205,9 @@ void st_machine_rates_print(const struct st_rates *rates, FILE *file)
     st_print(file, LABEL "matmul %.1f GFLOP/s", "measured", rates->matmul_flops * 1e-9);
     print_part(file, "block", rates->block_flops);
     print_part(file, "head", rates->head_flops);
-    st_print(file, ", upload %.2f GB/s, download %.2f GB/s%s, update %.0f M parameters/s, checksum %.1f GB/s\n",
+    st_print(file, ", upload %.2f GB/s, download %.2f GB/s%s, update %.0f M parameters/s%s, checksum %.1f GB/s\n",
              rates->upload * 1e-9, rates->download * 1e-9, rates->staged ? " (host memory cannot be pinned)" : "",
-             rates->update * 1e-6, rates->checksum * 1e-9);
+             rates->update * 1e-6, rates->update_even ? " (fetched evenly)" : "", rates->checksum * 1e-9);
     if (rates->memory > 0)
         st_print(file, LABEL "the device's own memory: %.0f GB/s, read and written\n", "", rates->memory * 1e-9);
     st_print(file, LABEL "from one op's end to the next one's start %.1f us", "", rates->handover * 1e6);

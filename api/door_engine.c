@@ -94,6 +94,8 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     st_config_engine_opts(&opts, &m->config);
     opts.program = &p->facts.plan->program;
     opts.compute = st_model_compute(m->model);
+    if (opts.fetch == ST_FETCH_AUTO && p->facts.machine.rates.update_even)
+        opts.fetch = ST_FETCH_EVEN;
     if (p->threads != 0)
         opts.threads = p->threads;
     opts.topology = p->on->topology;

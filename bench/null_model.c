@@ -159,7 +159,7 @@ static strata_status check_disk(const struct bench_null_model *m)
                     m->config.nvme_dirs[0], st_size_text(have, room));
 }
 
-static strata_status make_plan(struct bench_null_model *m, const struct bench_setup *s, uint64_t spare)
+static strata_status make_plan(struct bench_null_model *m, const struct bench_setup *s)
 {
     const struct st_machine machine = {
         .name = "here", .capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = s->threads, .device_is_host = true}};
@@ -169,7 +169,7 @@ static strata_status make_plan(struct bench_null_model *m, const struct bench_se
     st_config_policy(&policy, &m->config);
     st = st_plan_make(&m->plan, &m->workload, &machine.capacity, &policy);
     if (st == STRATA_OK)
-        st = bench_check_memory(s, m->plan->rss_bytes_max + spare, "lower --params");
+        st = bench_check_memory(s, m->plan->rss_bytes_max, "lower --params");
     return st == STRATA_OK ? check_disk(m) : st;
 }
 
@@ -220,7 +220,7 @@ static strata_status start_engine(struct bench_null_model *m, const struct bench
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;
 }
 
-strata_status bench_null_model_open(struct bench_null_model *m, const struct bench_setup *s, uint64_t params, uint64_t spare)
+strata_status bench_null_model_open(struct bench_null_model *m, const struct bench_setup *s, uint64_t params, enum st_fetch fetch)
 {
     strata_status st;
 
@@ -228,7 +228,7 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
     if (params > PARAMS_MOST)
         return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters: this bench takes up to %" PRIu64, params, PARAMS_MOST);
     /* Checked before planning, since a plan for a trillion parameters takes long. */
-    st = bench_check_memory(s, params * (s->opts->dir_count > 0 ? HOST_BYTES_NVME : HOST_BYTES) + spare, "lower --params");
+    st = bench_check_memory(s, params * (s->opts->dir_count > 0 ? HOST_BYTES_NVME : HOST_BYTES), "lower --params");
     if (st != STRATA_OK)
         return st;
     m->noise = malloc(NOISE_ELEMS * sizeof(*m->noise));
@@ -239,8 +239,9 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
     st = make_workload(&m->workload, params, s->threads);
     if (st == STRATA_OK)
         st = make_config(&m->config, s, params);
+    m->config.update_fetch = fetch;
     if (st == STRATA_OK)
-        st = make_plan(m, s, spare);
+        st = make_plan(m, s);
     return st == STRATA_OK ? start_engine(m, s) : st;
 }
 

@@ -58,7 +58,7 @@ struct optim {
 
 /* --- rows --- */
 
-enum { MEDIAN, NS_PER_PARAM, PARAMS, THREADS, CALLS, READ, WRITTEN, MEMORY, ARITHMETIC, EXTRAS };
+enum { MEDIAN, NS_PER_PARAM, PARAMS, THREADS, CALLS, READ, WRITTEN, MEMORY, ARITHMETIC, EVEN, EXTRAS };
 static const char *const extra_names[EXTRAS] = {
     [MEDIAN] = "seconds_median",
     [NS_PER_PARAM] = "ns_per_param",
@@ -69,6 +69,7 @@ static const char *const extra_names[EXTRAS] = {
     [WRITTEN] = "written_per_param",
     [MEMORY] = "memory_gb_per_s",
     [ARITHMETIC] = "arith_gb_per_s",
+    [EVEN] = "fetch_even",
 };
 
 /* @param roofs  seconds of a call at the memory's and at the arithmetic's roof; NaN: there is none. */
@@ -89,6 +90,7 @@ static void print_variant(struct optim *o, const struct variant *v, const double
         [WRITTEN] = (double)traffic.written / (double)params,
         [MEMORY] = bytes / roofs[0] * 1e-9,
         [ARITHMETIC] = bytes / roofs[1] * 1e-9,
+        [EVEN] = v->pass.kernels == NULL ? NAN : v->pass.fetch == ST_FETCH_EVEN,
     };
 
     bench_print(&o->printer, &(struct bench_row){.name = bench_layouts[o->planes.layout].name,
@@ -210,8 +212,11 @@ static void prepare_case(struct optim *o, enum bench_layout layout, uint64_t par
     if (arithmetic)
         bench_planes_fill(&o->shares, layout, o->shares.params_most);
     bench_planes_run(&o->planes, &o->variants[0].pass);
-    for (uint32_t i = 0; i < o->variant_count; i++)
+    for (uint32_t i = 0; i < o->variant_count; i++) {
+        if (o->variants[i].pass.kernels != NULL)
+            bench_planes_choose_fetch(&o->planes, &o->variants[i].pass);
         size_samples(o, &o->variants[i], arithmetic);
+    }
 }
 
 /* Runs the variants in turns. */
@@ -272,6 +277,7 @@ static void print_divide(struct optim *o, const char *variant, const double *sec
         [WRITTEN] = NAN,
         [MEMORY] = NAN,
         [ARITHMETIC] = NAN,
+        [EVEN] = NAN,
     };
 
     bench_print(&o->printer, &(struct bench_row){.name = "divide_sqrt",

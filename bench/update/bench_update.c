@@ -228,8 +228,6 @@ static strata_status warm_up(struct update *u)
     double unused;
 
     bench_progress(&u->setup, "warm-up", 0);
-    bench_planes_fill(&u->planes, BENCH_SPLIT, u->planes.params_most);
-    bench_planes_run(&u->planes, &u->stream);
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++) {
         st = bench_null_model_step(&u->model);
         if (st == STRATA_OK)
@@ -295,12 +293,14 @@ static strata_status open_all(struct update *u, const struct bench_opts *opts)
     if (st == STRATA_OK && u->kernel.kernels == NULL)
         st = st_error(STRATA_E_INVAL, "--isa \"%s\" is unknown or cannot run on this processor: strata info lists what can",
                       opts->isa);
-    if (st == STRATA_OK) {
-        bench_progress(&u->setup, "loading the state", 0);
-        st = bench_null_model_open(&u->model, &u->setup, params, probe_params * BENCH_PLANE_BYTES);
-    }
     if (st == STRATA_OK)
         st = bench_planes_create(&u->planes, &u->setup, probe_params);
+    if (st == STRATA_OK) {
+        bench_progress(&u->setup, "loading the state", 0);
+        bench_planes_fill(&u->planes, BENCH_SPLIT, probe_params);
+        bench_planes_choose_fetch(&u->planes, &u->kernel);
+        st = bench_null_model_open(&u->model, &u->setup, params, u->kernel.fetch);
+    }
     return st == STRATA_OK ? open_others(u) : st;
 }
 

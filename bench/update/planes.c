@@ -6,10 +6,12 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define PARAMS_MOST (UINT64_C(1) << 56) /* their bytes fit 64 bits */
 #define PLANE_ALIGN 64u
+#define FETCH_RUNS  6
 #define HUGE_BYTES  (UINT64_C(2) << 20) /* small planes are on huge pages, too */
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -78,6 +80,7 @@ static double run(struct bench_planes *p, const struct bench_pass *pass, st_work
     const uint64_t begin_ns = st_clock_ns();
 
     p->pass = pass;
+    p->coef.fetch_even = pass->fetch == ST_FETCH_EVEN;
     st_workers_run(p->workers, fn, p, items);
     return (double)(st_clock_ns() - begin_ns) * 1e-9;
 }
@@ -85,6 +88,17 @@ static double run(struct bench_planes *p, const struct bench_pass *pass, st_work
 double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass)
 {
     return run(p, pass, run_item, item_count(p));
+}
+
+void bench_planes_choose_fetch(struct bench_planes *p, struct bench_pass *pass)
+{
+    double least[] = {INFINITY, INFINITY};
+
+    for (int i = 0; i < FETCH_RUNS && pass->kernels->needs != 0; i++) { /* the definition fetches nothing */
+        pass->fetch = i % 2 == 0 ? ST_FETCH_BURSTS : ST_FETCH_EVEN;
+        least[i % 2] = fmin(least[i % 2], bench_planes_run(p, pass));
+    }
+    pass->fetch = least[1] < least[0] ? ST_FETCH_EVEN : ST_FETCH_BURSTS;
 }
 
 double bench_planes_run_shares(struct bench_planes *p, const struct bench_pass *pass, const struct bench_share_turns *turns)

@@ -20,7 +20,8 @@
 struct bench_pass {
     const char *name;
     const struct st_kernels *kernels;
-    bool prefetch;
+    enum st_fetch fetch; /* of the kernel */
+    bool prefetch;       /* of the stream */
 };
 
 /* A pass over shares runs items x rounds times over a share. */
@@ -57,6 +58,8 @@ struct st_update_coef bench_adam_coef(void);
 
 /** Seconds of one pass. */
 double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass);
+/** Set how the pass fetches to what is faster over these planes: a few runs of each in turns. */
+void bench_planes_choose_fetch(struct bench_planes *p, struct bench_pass *pass);
 /** Seconds of a pass in which each worker uses another share; there must be a share for each worker and place. */
 double bench_planes_run_shares(struct bench_planes *p, const struct bench_pass *pass, const struct bench_share_turns *turns);
 

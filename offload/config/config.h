@@ -108,6 +108,7 @@ struct st_config {
     bool watchdog;                                   /* memory that runs out ends a training run (core/system/watchdog.h) */
     char io_method[16];                              /* "auto", "uring", "threads", "fake" */
     char isa[16];                                    /* "auto", "scalar", "avx2", "avx512" */
+    enum st_fetch update_fetch;                      /* auto: as the machine was measured to be faster */
     uint64_t upload_limit, download_limit, io_limit; /* bytes per second; 0: none; io: only with io_method "fake" */
     uint32_t steps_per_print;                        /* 0: automatic */
 };

@@ -72,7 +72,8 @@ static bool is_local(const struct st_field *field)
     static const char *const paths[] = {"strata.device_memory", "strata.host_memory",     "strata.nvme",
                                         "strata.threads",       "strata.device_deadline", "strata.io_deadline",
                                         "strata.comm_deadline", "strata.watchdog",        "strata.io_method",
-                                        "strata.isa",           "aio.queue_depth",        "steps_per_print"};
+                                        "strata.isa",           "strata.update_fetch",    "aio.queue_depth",
+                                        "steps_per_print"};
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         if (strcmp(field->path, paths[i]) == 0)

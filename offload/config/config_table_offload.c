@@ -93,6 +93,13 @@ static const struct st_choice isa_choices[] = {
     {"avx512", 0, ST_VERDICT_HONOURED}, {"neon", 0, ST_VERDICT_HONOURED},   {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice fetch_choices[] = {
+    {"auto", ST_FETCH_AUTO, ST_VERDICT_HONOURED},
+    {"bursts", ST_FETCH_BURSTS, ST_VERDICT_HONOURED},
+    {"even", ST_FETCH_EVEN, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 /* clang-format off */
 #define QUANTISED(key_, reason_)                                                                                                 \
     {.path = "zero_optimization." key_, .type = ST_FIELD_BOOL, .fallback = "false", .plain = "false",                            \
@@ -348,6 +355,10 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"", .help = "auto: uring, else aio, else threads; fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
      .help = "kernels; all give the same bits"},
+    {.path = "strata.update_fetch", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update_fetch), .choices = fetch_choices,
+     .fallback = "\"auto\"",
+     .help = "how the optimizer's kernels fetch their arrays ahead, with the same bits: in bursts of lines or evenly, line by line; auto: as was "
+             "faster when the machine was measured, else bursts"},
     ST_ROW_SECTION("strata.lr_scheduler", "the learning rate by transformers' formulas, instead of scheduler"),
     {.path = "strata.lr_scheduler.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, schedule.shape), .choices = shape_choices,
      .changes = ST_CHANGES_RESULTS, .fallback = "\"none\"",

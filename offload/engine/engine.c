@@ -141,6 +141,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->trace = opts->trace;
     eng->op_times = opts->op_times;
     st_engine_start_run(eng);
+    eng->fetch = opts->fetch;
     eng->kernels = st_kernels_pick(opts->isa);
     if (eng->kernels == NULL) {
         st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", opts->isa);

@@ -37,6 +37,7 @@ struct st_engine_opts {
     struct st_training_opts training;
     const struct st_topology *topology;  /* may be NULL */
     const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
+    enum st_fetch fetch;                 /* of the host's updates */
     uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: that number */
     const char *device;                  /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
     const struct st_machine *pace;       /* paced: the machine that it imitates */

@@ -78,6 +78,7 @@ struct st_engine {
     double lr, beta1, beta2; /* of the following updates */
     struct st_compute compute;
     const struct st_kernels *kernels;
+    enum st_fetch fetch;
     struct st_workers *workers;
     struct st_device *device;
     unsigned char *device_base;

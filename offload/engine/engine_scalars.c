@@ -40,6 +40,7 @@ static void prepare_update(struct st_engine *eng, double divisor)
     train->beta2_power = n.beta2_power;
     u->decay = st_update_coef_of(o, &n, true);
     u->no_decay = st_update_coef_of(o, &n, false);
+    u->decay.fetch_even = u->no_decay.fetch_even = eng->fetch == ST_FETCH_EVEN;
 }
 
 void st_engine_begin_step(struct st_engine *eng)

@@ -61,6 +61,7 @@ static const struct machine_field machine_fields[] = {
     {"write", FIELD_RATE, AT(rates.write)},
     {"mixed", FIELD_RATE, AT(rates.mixed)},
     {"update", FIELD_RATE, AT(rates.update)},
+    {"update_even", FIELD_FLAG, AT(rates.update_even)},
     {"checksum", FIELD_RATE, AT(rates.checksum)},
     {"link_node", FIELD_RATE, AT(rates.link_node)},
     {"link_nodes", FIELD_RATE, AT(rates.link_nodes)},

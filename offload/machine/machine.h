@@ -28,6 +28,7 @@ struct st_machine_opts {
     uint64_t device_memory, host_memory; /* budgets, the host's of all processes of a run here; ST_AUTO_BYTES: what is free */
     uint32_t threads;                    /* workers; 0: see st_machine_workers() */
     const char *isa;                     /* kernels: a name, or "auto" */
+    enum st_fetch fetch;                 /* of the update to measure; auto: the faster one */
     enum st_rule rule;                   /* with the format of its moments: the update to measure */
     enum st_moment_format moments;
     uint64_t device_deadline_ns; /* see st_device_opts.deadline_ns */
@@ -90,7 +91,7 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "unified",
  * "lacks_bf16", "drives", "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed",
- * "update", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io", "launch",
+ * "update", "update_even", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io", "launch",
  * "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory` of a
  * device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only there
  * with several directories. E_INPUT: missing or wrong.

@@ -329,17 +329,21 @@ static strata_status update_run(struct st_prober *m, void *ctx, uint32_t count)
     return STRATA_OK;
 }
 
-/* Bytes of the planes: moments, weight, gradient and low half. */
+#define UPDATE_PLANES 5u
+
+/* Bytes of the planes: moments, weight, gradient and low half, staggered as those of a chunk are. */
 static uint64_t update_bytes(const struct update_probe *p)
 {
     const uint64_t per_elem = 2 * strata_dtype_bytes(p->dtype) + (p->dtype == STRATA_F32 ? 0 : 2);
 
-    return st_rule_moments(p->coef.rule) * st_moment_bytes(p->moments.format, p->elems) + p->elems * per_elem;
+    return st_rule_moments(p->coef.rule) * st_moment_bytes(p->moments.format, p->elems) + p->elems * per_elem +
+           UPDATE_PLANES * ST_PLANE_SKEW;
 }
 
 static void update_carve(struct update_probe *p, unsigned char *base)
 {
-    const uint64_t plane = p->elems * strata_dtype_bytes(p->dtype), moment = st_moment_bytes(p->moments.format, p->elems);
+    const uint64_t plane = p->elems * strata_dtype_bytes(p->dtype) + ST_PLANE_SKEW;
+    const uint64_t moment = st_moment_bytes(p->moments.format, p->elems) + ST_PLANE_SKEW;
     const uint32_t moments = st_rule_moments(p->coef.rule);
 
     p->moments.moment1 = base;
@@ -349,8 +353,28 @@ static void update_carve(struct update_probe *p, unsigned char *base)
     p->low_half = (int16_t *)(void *)((unsigned char *)p->grad + plane);
 }
 
+/* The rate of the faster way to fetch, or of the one that is asked for. */
+static strata_status measure_fetches(struct st_prober *m, struct update_probe *p, enum st_fetch asked, struct st_rates *rates)
+{
+    strata_status st = STRATA_OK;
+
+    for (int fetch = ST_FETCH_BURSTS; fetch <= ST_FETCH_EVEN && st == STRATA_OK; fetch++) {
+        double seconds = 0;
+
+        if (asked != ST_FETCH_AUTO && asked != (enum st_fetch)fetch)
+            continue;
+        p->coef.fetch_even = fetch == ST_FETCH_EVEN;
+        st = st_measure_best(m, update_run, p, HOST_SECONDS / 2, &seconds);
+        if (st == STRATA_OK && (double)p->elems / seconds > rates->update) {
+            rates->update = (double)p->elems / seconds;
+            rates->update_even = fetch == ST_FETCH_EVEN;
+        }
+    }
+    return st;
+}
+
 static strata_status measure_update(struct st_prober *m, const struct st_workload *w, const struct st_machine_opts *opts,
-                                    double *rate)
+                                    struct st_rates *rates)
 {
     struct update_probe probe = {
         .elems = clamp(w->params, UPDATE_ELEMS_MIN, UPDATE_ELEMS_MAX) / ST_TILE_ELEMS * ST_TILE_ELEMS,
@@ -370,16 +394,14 @@ static strata_status measure_update(struct st_prober *m, const struct st_workloa
     };
     const uint64_t bytes = update_bytes(&probe);
     struct st_arena arena = {0};
-    double seconds = 0;
     strata_status st = st_arena_create(&arena, "update probe", bytes, m->workers);
 
     if (st != STRATA_OK)
         return st;
     memset(arena.base, FILL_BYTE, bytes);
     update_carve(&probe, arena.base);
-    st = st_measure_best(m, update_run, &probe, HOST_SECONDS, &seconds);
-    if (st == STRATA_OK)
-        *rate = (double)probe.elems / seconds;
+    rates->update = 0;
+    st = measure_fetches(m, &probe, opts->fetch, rates);
     st_arena_destroy(&arena);
     return st;
 }
@@ -456,7 +478,7 @@ static void measure_host(struct st_prober *m, const struct st_workload *w, const
 {
     if ((what & ST_MEASURE_UPDATE) != 0) {
         note_failure(measure_checksum(m, &machine->rates.checksum), "the checksum");
-        note_failure(measure_update(m, w, opts, &machine->rates.update), "the optimizer update");
+        note_failure(measure_update(m, w, opts, &machine->rates), "the optimizer update");
         if (m->ops->notify == NULL)
             note_failure(st_measure_handover(m, &machine->rates.handover), "a hand-over");
     }

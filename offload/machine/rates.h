@@ -43,6 +43,7 @@ struct st_rates {
     bool staged;                           /* these two are of host memory that could not be pinned */
     double read, write, mixed;             /* bytes per second */
     double update;                         /* parameters per second, state in memory */
+    bool update_even;                      /* which fetches evenly (enum st_fetch) */
     double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
     double link_node;                      /* bytes per second that a rank receives from peers in its node while it sends as many;
                                               0: as `upload`, since without links of their own devices meet in host memory */

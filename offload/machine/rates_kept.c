@@ -49,6 +49,7 @@ static void add_machine(uint64_t *key, const struct st_machine *machine, const s
                                 opts->device_memory,
                                 opts->host_memory,
                                 (uint64_t)opts->rule,
+                                (uint64_t)opts->fetch,
                                 (uint64_t)opts->moments};
 
     add_text(key, machine->name);

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/clock.h"
 #include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "core/system/workers.h"
@@ -22,6 +23,8 @@
 #include <unistd.h>
 
 #define WAVE_TILES 4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
+#define TRIED_TILES 4096u /* about 30 ms on two cores */
+#define TRIED_LEAST 64u   /* of a wave: what is smaller fits caches */
 /* The ranges of offload/config/config_table_train.c. */
 #define LR_MAX    1e3
 #define BETA_MAX  0.9999999
@@ -46,6 +49,9 @@ struct strata_optim {
     double beta1_power, beta2_power;  /* beta^step */
     const struct st_kernels *kernels; /* static */
     struct st_workers *workers;
+    struct {
+        uint64_t ns, tiles;
+    } tried[2]; /* fetching in bursts and evenly */
     struct tile wave[WAVE_TILES];
     double block_sums[WAVE_TILES][ST_TILE_BLOCKS];
     float *widened; /* [workers][ST_NORM_BLOCK] f32 */
@@ -350,6 +356,23 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
         atomic_fetch_add(&job->counted, overflowed);
 }
 
+/* Both ways of fetching take turns until each has had enough tiles; then the one that took less time stays. */
+static void run_wave(struct job *job, uint32_t tiles)
+{
+    struct strata_optim *opt = job->opt;
+    const bool enough = opt->tried[0].tiles >= TRIED_TILES && opt->tried[1].tiles >= TRIED_TILES;
+    const bool even = enough ? opt->tried[1].ns * opt->tried[0].tiles < opt->tried[0].ns * opt->tried[1].tiles
+                             : opt->tried[1].tiles < opt->tried[0].tiles;
+    const uint64_t begin_ns = st_clock_ns();
+
+    job->coef[false].fetch_even = job->coef[true].fetch_even = even;
+    st_workers_run(opt->workers, update_tile, job, tiles);
+    if (enough || tiles < TRIED_LEAST)
+        return;
+    opt->tried[even].ns += st_clock_ns() - begin_ns;
+    opt->tried[even].tiles += tiles;
+}
+
 /* Counts one more step and computes its coefficients.  The powers grow by one multiplication per step, as the engine's do. */
 static void begin_step(struct strata_optim *opt, double divisor, struct st_update_coef coef[2])
 {
@@ -381,7 +404,7 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
     st_floats_plain(&floats);
     begin_step(opt, grad_divisor, job.coef);
     while ((tiles = next_wave(&job)) > 0)
-        st_workers_run(opt->workers, update_tile, &job, tiles);
+        run_wave(&job, tiles);
     st_floats_restore(&floats);
     if (overflowed != NULL)
         *overflowed = job.counted;

@@ -298,6 +298,7 @@ static int setup(void **state)
                                    .write = 6e9,
                                    .mixed = 5e9,
                                    .update = 2e9,
+                                   .update_even = true,
                                    .checksum = 41e9,
                                    .handover = 23e-6,
                                    .latency_io = 81e-6,
@@ -414,7 +415,7 @@ TEST_SETUP(rates_and_links, setup, teardown)
     holds("--measure", "--nvme", "/missing",
           "\n  nvme           /missing: there is no such directory\n"
           "  measured       matmul 21000.0 GFLOP/s, block 20000.0 GFLOP/s, head 19000.0 GFLOP/s, upload 25.00 GB/s, download "
-          "26.00 GB/s, update 2000 M parameters/s, checksum 41.0 GB/s\n"
+          "26.00 GB/s, update 2000 M parameters/s (fetched evenly), checksum 41.0 GB/s\n"
           "                 the device's own memory: 3000 GB/s, read and written\n"
           "                 from one op's end to the next one's start 23.0 us, 4.0 us to launch one\n"
           "                 disk: read 7.00 GB/s, write 6.00 GB/s, both at once 5.00 GB/s, a small read 81 us\n"

@@ -177,6 +177,7 @@ TEST_SETUP(files_keep_every_field, setup, teardown)
                            .rates.write = 4e9,
                            .rates.mixed = 5e9,
                            .rates.update = 6e8,
+                           .rates.update_even = true,
                            .rates.checksum = 7e10,
                            .rates.handover = 2e-5,
                            .rates.latency_io = 1e-4,
@@ -196,7 +197,7 @@ TEST_SETUP(files_keep_every_field, setup, teardown)
     assert_true(back.rates.matmul_flops == m.rates.matmul_flops && back.rates.upload == m.rates.upload &&
                 back.rates.download == m.rates.download);
     assert_true(back.rates.read == m.rates.read && back.rates.write == m.rates.write && back.rates.mixed == m.rates.mixed &&
-                back.rates.update == m.rates.update);
+                back.rates.update == m.rates.update && back.rates.update_even);
     assert_true(back.rates.drives == 4 && back.rates.block_flops == m.rates.block_flops &&
                 back.rates.checksum == m.rates.checksum);
     assert_true(back.rates.head_flops == m.rates.head_flops && back.rates.memory == m.rates.memory);
@@ -397,6 +398,21 @@ TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
     assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops > 0);
     assert_int_equal(kept_log.count, 2);
+}
+
+/* Else the faster one, which no test can know. */
+TEST_SETUP(the_fetch_that_is_asked_for_is_measured, setup, teardown)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
+    for (int i = 0; i < 2; i++) {
+        f->config.update_fetch = i == 0 ? ST_FETCH_EVEN : ST_FETCH_BURSTS;
+        assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_UPDATE), STRATA_OK);
+        assert_true(m.rates.update > 0);
+        assert_int_equal(m.rates.update_even, i == 0);
+    }
 }
 
 TEST_SETUP(a_failed_disk_leaves_the_other_rates, setup, teardown)
