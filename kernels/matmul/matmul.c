@@ -118,7 +118,7 @@ static int shape_create(struct shape **out, struct st_matmul_engine *e, const st
     if (sh == NULL)
         return ST_MATMUL_NO_MEMORY;
     memcpy(&sh->mm, mm, sizeof(*mm));
-    sh->path = st_matmul_path_of(e, mm->ab_dtype);
+    sh->path = st_matmul_path_of(e, mm);
     sh->round_c = mm->c_dtype != STRATA_F32 && (sh->path == ST_MATMUL_WIDENED || mm->ab_dtype == STRATA_F32);
     sh->c_bytes = sh->round_c ? align_up(4 * (size_t)mm->m * mm->n) : 0;
     rc = sh->path == ST_MATMUL_TILES ? 0 : sh->path == ST_MATMUL_WIDENED ? widened_steps(sh, e) : plain_step(sh, e);
@@ -371,9 +371,11 @@ void st_matmul_destroy(struct st_matmul_engine *e)
     free(e);
 }
 
-enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, strata_dtype ab_dtype)
+enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, const struct st_matmul *mm)
 {
-    return ab_dtype == STRATA_BF16 ? e->bf16 : ab_dtype == STRATA_F16 ? ST_MATMUL_WIDENED : ST_MATMUL_LIBRARY;
+    if (mm->ab_dtype == STRATA_BF16)
+        return e->bf16 == ST_MATMUL_TILES && mm->m == 1 ? ST_MATMUL_LIBRARY : e->bf16;
+    return mm->ab_dtype == STRATA_F16 ? ST_MATMUL_WIDENED : ST_MATMUL_LIBRARY;
 }
 
 void st_matmul_limit(struct st_matmul_engine *e, enum st_matmul_path bf16)

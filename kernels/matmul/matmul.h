@@ -33,11 +33,11 @@ struct st_matmul {
     void *aux;                     /* of the epilogue */
 };
 
-/* What multiplies operands of a dtype: a property of the processor. */
+/* What multiplies a shape: of one dtype a property of the processor. */
 enum st_matmul_path {
     ST_MATMUL_WIDENED, /* the library, in fp32 */
     ST_MATMUL_LIBRARY, /* the library, in the operands' dtype */
-    ST_MATMUL_TILES    /* AMX: bf16 only */
+    ST_MATMUL_TILES    /* AMX: bf16, but for single rows, which the library has faster */
 };
 
 struct st_matmul_engine; /* primitive cache and per-worker scratch */
@@ -51,7 +51,7 @@ int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
 /** Name and version of the library, and that bf16 takes AMX. */
 void st_matmul_library(char *buf, size_t bytes);
-enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, strata_dtype ab_dtype);
+enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, const struct st_matmul *mm);
 /** Multiply bf16 by at most this path of those that the processor has; before the first prepare.  For tests. */
 void st_matmul_limit(struct st_matmul_engine *e, enum st_matmul_path bf16);
 /** Find or create a shape for `mm` (allocates, at first use only; one thread at a time, while no matmul runs).  Returns an id >=

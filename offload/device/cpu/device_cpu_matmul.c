@@ -61,7 +61,7 @@ strata_status st_cpu_matmul_status(const char *site, int rc)
 
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt)
 {
-    return st_matmul_path_of(cpu->matmul, dt) == ST_MATMUL_WIDENED;
+    return st_matmul_path_of(cpu->matmul, &(struct st_matmul){.ab_dtype = dt}) == ST_MATMUL_WIDENED;
 }
 
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm)
@@ -124,7 +124,7 @@ static void matmul_item(void *ctx, uint64_t index, uint32_t worker)
 static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm, void *c, const void *a, const void *b,
                               const void *bias)
 {
-    const struct grid grid = grid_of(mm, st_matmul_path_of(cpu->matmul, mm->ab_dtype));
+    const struct grid grid = grid_of(mm, st_matmul_path_of(cpu->matmul, mm));
     struct matmul_job job = {.engine = cpu->matmul, .mm = mm, .grid = grid, .c = c, .a = a, .b = b, .bias = bias};
 
     for (uint32_t i = 0; i < 2; i++) {
