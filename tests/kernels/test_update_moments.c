@@ -1,7 +1,9 @@
 /* Moments in bf16 and in 8 bits: every table against scalar, the step against that with fp32 moments and against fp64. */
+#include "kernels/isa/isa.h"
 #include "kernels/isa/scalar.h"
 #include "tests/common/test.h"
 #include "tests/kernels/update_scalar_fma.h"
+#include <math.h>
 #include <string.h>
 
 #define SHORT_MAX 130u
@@ -402,6 +404,36 @@ TEST(blocks_become_nan_or_zero_alone)
         check_block(k, 0.0f, 0.0f, 0.0f);
         check_block(k, -0.0f, 0x1p-126f, 0.0f);
         check_block(k, 0x1p-140f, -0x1p-149f, 0.0f);
+    }
+}
+
+/* What a checkpoint imports: values of two moments that differ, and the last block is short. */
+TEST(stored_moments_are_those_given_within_one_rounding)
+{
+    enum { ELEMS = 3 * ST_MOMENT_BLOCK + 57 };
+    static float moment1[ELEMS], moment2[ELEMS];
+    static uint32_t planes[2][ELEMS + 2 * ST_NORM_BLOCK];
+    struct st_moment_block o;
+
+    for (size_t i = 0; i < ELEMS; i++) {
+        moment1[i] = (i % 2 == 0 ? 1.0f : -1.0f) * (0.25f + (float)(i % 97) / 128.0f);
+        moment2[i] = 4.0f + (float)(i % 89) / 32.0f;
+    }
+    for (int format = 0; format < ST_MOMENTS_COUNT; format++) {
+        const struct st_moments to = {(enum st_moment_format)format, planes[0], planes[1], 0};
+        const float part = format == ST_MOMENTS_F32 ? 0.0f : format == ST_MOMENTS_BF16 ? 0x1p-7f : 0x1p-4f;
+
+        memset(planes, 0xa5, sizeof(planes));
+        st_moments_store(&to, moment1, moment2, ELEMS);
+        for (size_t first = 0; first < ELEMS; first += ST_MOMENT_BLOCK) {
+            const size_t count = ELEMS - first < ST_MOMENT_BLOCK ? ELEMS - first : ST_MOMENT_BLOCK;
+
+            st_moments_open(&o, &to, ST_RULE_ADAM, first, count);
+            for (size_t i = 0; i < count; i++) {
+                assert_true(fabsf(o.moment1[i] - moment1[first + i]) <= part * fabsf(moment1[first + i]));
+                assert_true(fabsf(o.moment2[i] - moment2[first + i]) <= part * moment2[first + i]);
+            }
+        }
     }
 }
 
