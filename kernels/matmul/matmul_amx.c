@@ -4,8 +4,9 @@
  * packed into such tiles first, panel by panel: tiles of one row (of A) or column (of B) of tiles lie in the order of K.  What a
  * panel lacks to whole tiles is zero.
  *
- * The instruction multiplies pairs, adds them to the fp32 sum in order of K, and takes subnormal numbers as zero.  An element's
- * sum goes through memory between panels of K and keeps its bits there: neither blocks nor panels change a result.
+ * Of the 32 K of a tile the instruction sums even and odd ones apart, then adds both to the fp32 sum; subnormal numbers are zero.
+ * An element's sum goes through memory between panels of K and keeps its bits there.  Panels are whole tiles of K, so neither
+ * blocks nor panels change a result.
  * Source: Intel 64 and IA-32 SDM, volume 2, TDPBF16PS. */
 #include "kernels/matmul/matmul_amx_internal.h"
 #include <immintrin.h>
