@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,7 +185,7 @@ static strata_status make_plan(struct strata_plan *p)
     if (st == STRATA_OK && (st = st_plan_verify(p->facts.plan)) == STRATA_OK)
         st_figures_make(&p->facts.figures, &p->facts.plan->program, &p->facts.machine);
     if (st == STRATA_OK)
-        st = st_ranks_agree_plan(comm, &p->facts.plan->program);
+        st = st_ranks_agree_plan(comm, &p->facts.plan->program, p->on->device);
     if (st != STRATA_OK || p->facts.only_plans)
         return st;
     st = check_memory(p);
@@ -295,7 +296,7 @@ static strata_status measure_and_evaluate(struct strata_plan *plan)
         st = st_plan_evaluate(&plan->facts.plan, &plan->facts.machine);
     if (st == STRATA_OK && (st = st_plan_verify(plan->facts.plan)) == STRATA_OK)
         st_figures_make(&plan->facts.figures, &plan->facts.plan->program, &plan->facts.machine);
-    return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->facts.plan->program) : st;
+    return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->facts.plan->program, plan->on->device) : st;
 }
 
 strata_status strata_plan_measure(struct strata_plan *plan)
@@ -331,11 +332,13 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
 {
     struct strata_plan_info i = {0};
     const struct st_program *program;
+    const struct st_rates *rates;
     enum st_phase phase;
 
     if (plan == NULL || info == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "info");
     program = &plan->facts.plan->program;
+    rates = &plan->facts.machine.rates;
     phase = st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY;
     i.fits = st_handle_fits(plan);
     memcpy(i.capacity_bytes, plan->facts.machine.capacity.bytes, sizeof(i.capacity_bytes));
@@ -346,7 +349,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     for (int step = 0; step < 2; step++)
         i.first[step] = bytes_of(&plan->facts.figures.fresh[step]);
     i.token_flops = program->workload.model_flops_per_token / program->ranks;
-    i.device_flops = plan->facts.machine.rates.matmul_flops;
+    i.device_flops = fmax(rates->matmul_flops, fmax(rates->block_flops, rates->head_flops));
     i.bound_by = plan->facts.figures.bounds.bound_by;
     i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
     i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;

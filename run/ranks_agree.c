@@ -5,6 +5,7 @@
 #include "core/base/fault.h"
 #include "core/system/file.h"
 #include "offload/engine/train_state.h"
+#include "run/run_describe.h"
 #include "strata/strata.h"
 
 #include <math.h>
@@ -291,13 +292,16 @@ strata_status st_ranks_all(struct st_comm *comm, bool *all, const char *what)
 
 /* --- the plan, and the data --- */
 
-strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program *program)
+strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program *program, const char *device)
 {
+    char library[ST_MATMUL_LIBRARY_BYTES];
     struct facts f = {0};
     uint64_t hash = 0;
 
     if (comm == NULL)
         return STRATA_OK;
+    st_run_matmul_library(library, device);
+    add_text(&f, "the matmul library and its instruction set (DNNL_MAX_CPU_ISA lowers it)", library);
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
         const uint64_t words[] = {op->kind, op->phases, op->page};

@@ -38,8 +38,8 @@ strata_status st_ranks_capacity(struct st_comm *comm, struct st_capacity *capaci
 strata_status st_ranks_rates(struct st_comm *comm, struct st_rates *rates, bool saves);
 /** Whether what holds on this rank does on all.  @param all  in: this rank's answer; out: all ranks' */
 strata_status st_ranks_all(struct st_comm *comm, bool *all, const char *what);
-/** E_CONFIG: what the programs exchange differs, which is a mistake of the planner's. */
-strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program *program);
+/** E_CONFIG: what multiplies on the device differs; what the programs exchange differs, which is a mistake of the planner's. */
+strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program *program, const char *device);
 /** E_CONFIG: the token files, or how sequences are cut from them, differ. */
 strata_status st_ranks_agree_data(struct st_comm *comm, const struct st_run_data *d);
 

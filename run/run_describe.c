@@ -159,10 +159,15 @@ static void put_place(struct st_manifest *m, struct st_engine *engine)
     st_engine_info(engine, &info);
     snprintf(m->device, sizeof(m->device), "%s", info.device);
     snprintf(m->isa, sizeof(m->isa), "%s", info.isa);
-    if (strcmp(info.device, "cuda") == 0)
-        snprintf(m->matmul, sizeof(m->matmul), "cuBLASLt");
+    st_run_matmul_library(m->matmul, info.device);
+}
+
+void st_run_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES], const char *device)
+{
+    if (strncmp(device, "cuda", 4) == 0)
+        snprintf(name, ST_MATMUL_LIBRARY_BYTES, "cuBLASLt");
     else
-        st_matmul_library(m->matmul, sizeof(m->matmul));
+        st_matmul_library(name, ST_MATMUL_LIBRARY_BYTES);
 }
 
 strata_status st_run_draw_name(char run[17])

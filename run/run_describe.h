@@ -14,6 +14,10 @@ strata_status st_run_describe(struct st_manifest *out, const struct st_run *run,
  * configuration has them.  E_NOMEM; E_INVAL: a name is too long for a manifest */
 strata_status st_run_describe_model(struct st_manifest *out, const struct st_run *run);
 
+/** What multiplies on a device, such as "cpu" or "cuda:0": equal names, equal bits. */
+#define ST_MATMUL_LIBRARY_BYTES 64u
+void st_run_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES], const char *device);
+
 /** A new name for a run: 16 hex digits. */
 strata_status st_run_draw_name(char run[17]);
 

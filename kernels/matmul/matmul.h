@@ -49,7 +49,8 @@ struct st_matmul_engine; /* primitive cache and per-worker scratch */
 /** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or the library's status. */
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
-/** Name and version of the library, and that bf16 takes AMX. */
+/** Name and version of the library, and the instruction set that it may use: products have the same bits where this is the same.
+ */
 void st_matmul_library(char *buf, size_t bytes);
 enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, const struct st_matmul *mm);
 /** Multiply bf16 by at most this path of those that the processor has; before the first prepare.  For tests. */

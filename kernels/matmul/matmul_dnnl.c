@@ -304,12 +304,30 @@ enum st_matmul_path st_dnnl_bf16_path(void)
     return ST_MATMUL_WIDENED;
 }
 
+/* The largest instruction set that products of fp32 or bf16 differ by. */
+static const char *isa_name(void)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } isas[] = {{dnnl_cpu_isa_avx512_core_amx, ", amx"},
+                {dnnl_cpu_isa_avx512_core_bf16, ", avx512 bf16"},
+                {dnnl_cpu_isa_avx512_core, ", avx512"},
+                {dnnl_cpu_isa_avx2, ", avx2"},
+                {dnnl_cpu_isa_avx, ", avx"},
+                {dnnl_cpu_isa_sse41, ", sse4.1"}};
+
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        if (allows(isas[i].isa))
+            return isas[i].name;
+    return "";
+}
+
 void st_matmul_library(char *buf, size_t bytes)
 {
     const dnnl_version_t *version = dnnl_version();
 
-    snprintf(buf, bytes, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch,
-             st_dnnl_bf16_path() == ST_MATMUL_TILES ? ", AMX" : "");
+    snprintf(buf, bytes, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch, isa_name());
 }
 
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers)

@@ -30,7 +30,9 @@ enum field_type {
 #define COUNT_MOST      4096u /* limit on workers, drives and ranks, since tables have an entry for each */
 #define COUNT_MOST_TEXT "4096"
 
-#define RATE_LEAST 1.0 /* per second, of one that is known: with less a step takes as good as forever, and times overflow */
+/* Per second, of one that is known.  With less a step takes as good as forever, and times overflow; no machine has more. */
+#define RATE_LEAST 1.0
+#define RATE_MOST  1e18
 
 #define SECONDS_MOST 1.0 /* limit on a latency */
 
@@ -216,8 +218,9 @@ static strata_status read_rate(const struct machine_field *field, const st_json 
 {
     if (st_json_type(node) == ST_JSON_NULL)
         return STRATA_OK;
-    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) == 0 || st_json_number(node) >= RATE_LEAST))
-        return field_error(path, field->key, "a number per second, 1 or more (0: not known)");
+    if (st_json_type(node) != ST_JSON_NUMBER ||
+        !(st_json_number(node) == 0 || (st_json_number(node) >= RATE_LEAST && st_json_number(node) <= RATE_MOST)))
+        return field_error(path, field->key, "a number per second, 1 to 1e18 (0: not known)");
     *rate = st_json_number(node);
     return STRATA_OK;
 }

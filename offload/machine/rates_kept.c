@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/topology.h"
+#include "kernels/matmul/matmul.h"
 #include "strata/strata.h"
 
 #include <fcntl.h>
@@ -42,7 +43,7 @@ static void add_text(uint64_t *key, const char *text)
 static void add_machine(uint64_t *key, const struct st_machine *machine, const struct st_machine_opts *opts)
 {
     const uint32_t workers = st_machine_workers(opts->topology, opts->device, opts->threads);
-    char units[UNITS_BYTES];
+    char units[UNITS_BYTES], library[64];
     const uint64_t numbers[] = {workers,
                                 st_topology_has_quota(opts->topology),
                                 st_topology_memory_limit(opts->topology),
@@ -55,6 +56,8 @@ static void add_machine(uint64_t *key, const struct st_machine *machine, const s
     add_text(key, machine->name);
     add_text(key, opts->device);
     add_text(key, opts->isa);
+    st_matmul_library(library, sizeof(library));
+    add_text(key, library);
     add_text(key, st_topology_cpu_name(opts->topology));
     add_text(key, st_topology_units_text(opts->topology, workers, UINT32_MAX, units, sizeof(units)));
     add(key, numbers, sizeof(numbers));

@@ -23,8 +23,9 @@ static void put(const char *name, unsigned number)
 static void start(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd, bool piped,
                   const cpu_set_t *sets)
 {
+    const bool variable = odd[0] >= 'A' && odd[0] <= 'Z';
     cpu_set_t all;
-    char line[2048];
+    char line[2048], name[64] = "";
 
     assert_true(count <= RANKS_MAX);
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
@@ -36,7 +37,11 @@ static void start(const struct workplace *w, struct ranks *r, uint32_t count, co
     for (uint32_t i = 0; i < count; i++) {
         put("RANK", i);
         put("LOCAL_RANK", i);
-        snprintf(line, sizeof(line), "%s %s", command, i + 1 == count ? odd : "");
+        snprintf(line, sizeof(line), "%s %s", command, i + 1 == count && !variable ? odd : "");
+        if (i + 1 == count && variable) {
+            snprintf(name, sizeof(name), "%.*s", (int)strcspn(odd, "="), odd);
+            setenv(name, odd + strcspn(odd, "=") + 1, 1);
+        }
         if (sets != NULL)
             assert_int_equal(sched_setaffinity(0, sizeof(sets[i]), &sets[i]), 0);
         if (i == 0 && piped)
@@ -48,6 +53,8 @@ static void start(const struct workplace *w, struct ranks *r, uint32_t count, co
         assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
     for (size_t i = 0; i < NAMES; i++)
         unsetenv(names[i]);
+    if (variable)
+        unsetenv(name);
 }
 
 void ranks_start_piped(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd)

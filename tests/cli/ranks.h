@@ -16,7 +16,7 @@ struct ranks {
 };
 
 /** Start `count` processes with torch's variables; standard output of rank 0 is a pipe.
- *  @param odd  options of the last rank alone; "": none */
+ *  @param odd  options of the last rank only, or NAME=VALUE of its environment; "": none */
 void ranks_start_piped(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd);
 /** Wait for all of them, and drain the pipe. */
 void ranks_wait(struct ranks *r);
