@@ -106,7 +106,7 @@ TEST_SETUP(a_failed_op_leaves_nothing_running, begin, end)
 TEST_SETUP(a_kernel_that_never_ends_ends_the_run, begin, end)
 {
     struct scene *s = *state;
-    const char *const words[] = {"op ", " of the program, ", "the queue cuda-", "nvidia-smi"};
+    const char *const words[] = {"op ", " of the program, ", "queue cuda-", "nvidia-smi"};
 
     for (uint64_t nth = 0; nth < 300; nth += 75) {
         start(s);

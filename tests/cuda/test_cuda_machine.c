@@ -146,7 +146,7 @@ TEST(a_lost_gpu_ends_the_probes)
         if (st == STRATA_OK)
             break;
         assert_int_equal(st, STRATA_E_IO);
-        assert_non_null(strstr(strata_last_error(), "the queue cuda-"));
+        assert_non_null(strstr(strata_last_error(), "queue cuda-"));
         twin_reset();
         st_cuda_forget_loss();
     }

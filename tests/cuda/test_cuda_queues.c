@@ -130,7 +130,7 @@ static void assert_refused_while_lost(void)
     assert_int_equal(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA}), STRATA_E_IO);
     assert_null(dev);
     assert_int_equal(ops->memory(0, &memory), STRATA_E_IO);
-    assert_says_lost(strata_last_error(), "the queue cuda-");
+    assert_says_lost(strata_last_error(), "queue cuda-");
 }
 
 /* A lost device leaves its handles to the driver; here they are given back. */

@@ -26,10 +26,11 @@ static void lose(const struct cuda_device *cuda, const struct cuda_queue *q, uin
 
     pthread_mutex_lock(&losing);
     if (!atomic_load(&lost))
-        snprintf(sentence, sizeof(sentence),
-                 "cuda:%d: queue %s has made no progress for %s: see nvidia-smi, and dmesg for Xid; for a slow GPU raise "
-                 "strata.device_deadline",
-                 cuda->index, q->name, st_seconds_text(waited, (double)waited_ns * 1e-9));
+        snprintf(
+            sentence, sizeof(sentence),
+            "cuda:%d: queue %s has made no progress for %s: the GPU is lost or a kernel never ends (nvidia-smi; Xid in dmesg); "
+            "a slow GPU needs a longer strata.device_deadline",
+            cuda->index, q->name, st_seconds_text(waited, (double)waited_ns * 1e-9));
     atomic_store(&lost, true);
     pthread_mutex_unlock(&losing);
 }
