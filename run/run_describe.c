@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "kernels/matmul/matmul.h"
 #include "offload/engine/train_state.h"
 #include "offload/optim/optimizer.h"
 #include "run/checkpointer.h"
@@ -167,7 +166,7 @@ void st_run_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES], const char *devic
     if (strncmp(device, "cuda", 4) == 0)
         snprintf(name, ST_MATMUL_LIBRARY_BYTES, "cuBLASLt");
     else
-        st_matmul_library(name, ST_MATMUL_LIBRARY_BYTES);
+        st_matmul_library(name);
 }
 
 strata_status st_run_draw_name(char run[17])

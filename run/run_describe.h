@@ -2,6 +2,7 @@
 #ifndef RUN_RUN_DESCRIBE_H
 #define RUN_RUN_DESCRIBE_H
 
+#include "kernels/matmul/matmul.h"
 #include "offload/checkpoint/manifest.h"
 #include "run/run.h"
 
@@ -15,7 +16,6 @@ strata_status st_run_describe(struct st_manifest *out, const struct st_run *run,
 strata_status st_run_describe_model(struct st_manifest *out, const struct st_run *run);
 
 /** What multiplies on a device, such as "cpu" or "cuda:0": equal names, equal bits. */
-#define ST_MATMUL_LIBRARY_BYTES 64u
 void st_run_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES], const char *device);
 
 /** A new name for a run: 16 hex digits. */

@@ -16,7 +16,7 @@
 #define ST_STREAM_AHEAD_BYTES 4096u
 
 /* The other way: a line or two of each plane at a time, less far ahead and into the first level.  On Emerald Rapids that takes a
- * split AdamW from 0.80 to 0.99 of the rate of a stream with the same reads and writes, and Lion from 0.78 to 1.08; bursts fill
+ * split AdamW from 0.87 to 1.00 of the rate of a stream with the same reads and writes, and Lion from 0.78 to 0.93; bursts fill
  * all of its fill buffers at once.  On Zen 4 bursts are faster.  strata bench optim measures both. */
 #define ST_EVEN_TURN        32u
 #define ST_EVEN_AHEAD_BYTES 2048u

@@ -51,7 +51,8 @@ int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
 /** Name and version of the library, and the instruction set that it may use: products have the same bits where this is the same.
  */
-void st_matmul_library(char *buf, size_t bytes);
+#define ST_MATMUL_LIBRARY_BYTES 64u
+void st_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES]);
 enum st_matmul_path st_matmul_path_of(const struct st_matmul_engine *e, const struct st_matmul *mm);
 /** Multiply bf16 by at most this path of those that the processor has; before the first prepare.  For tests. */
 void st_matmul_limit(struct st_matmul_engine *e, enum st_matmul_path bf16);

@@ -1,6 +1,6 @@
 /* kernels/matmul/matmul_amx_internal.h - products of bf16 on the tiles of AMX.  Only matmul.c calls it.
  *
- * An element of C is a sum over K in order, whatever block it is computed in. */
+ * An element of C has the same bits whatever block it is computed in. */
 #ifndef KERNELS_MATMUL_MATMUL_AMX_INTERNAL_H
 #define KERNELS_MATMUL_MATMUL_AMX_INTERNAL_H
 

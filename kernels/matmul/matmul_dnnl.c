@@ -323,11 +323,11 @@ static const char *isa_name(void)
     return "";
 }
 
-void st_matmul_library(char *buf, size_t bytes)
+void st_matmul_library(char name[ST_MATMUL_LIBRARY_BYTES])
 {
     const dnnl_version_t *version = dnnl_version();
 
-    snprintf(buf, bytes, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch, isa_name());
+    snprintf(name, ST_MATMUL_LIBRARY_BYTES, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch, isa_name());
 }
 
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers)

@@ -43,7 +43,7 @@ static void add_text(uint64_t *key, const char *text)
 static void add_machine(uint64_t *key, const struct st_machine *machine, const struct st_machine_opts *opts)
 {
     const uint32_t workers = st_machine_workers(opts->topology, opts->device, opts->threads);
-    char units[UNITS_BYTES], library[64];
+    char units[UNITS_BYTES], library[ST_MATMUL_LIBRARY_BYTES];
     const uint64_t numbers[] = {workers,
                                 st_topology_has_quota(opts->topology),
                                 st_topology_memory_limit(opts->topology),
@@ -56,7 +56,7 @@ static void add_machine(uint64_t *key, const struct st_machine *machine, const s
     add_text(key, machine->name);
     add_text(key, opts->device);
     add_text(key, opts->isa);
-    st_matmul_library(library, sizeof(library));
+    st_matmul_library(library);
     add_text(key, library);
     add_text(key, st_topology_cpu_name(opts->topology));
     add_text(key, st_topology_units_text(opts->topology, workers, UINT32_MAX, units, sizeof(units)));
