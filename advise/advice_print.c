@@ -186,8 +186,9 @@ static void print_best(const struct st_advice *a, FILE *file)
 /* So much of a tier.  What a named machine's parts do not have takes another part, and the budget, where one is given. */
 static void print_tier(const struct st_advice *a, strata_tier tier, uint64_t bytes, FILE *file)
 {
-    static const char *const words[] = {"the device's memory", "host memory", "drives"},
-                             *const keys[] = {" as strata.device_memory", " as strata.host_memory", ""};
+    static const char *const words[] = {"the device's memory", "host memory", "drives"}, *const keys[] = {
+                                                                                             " as strata.device_memory",
+                                                                                             " as strata.host_memory", ""};
     struct st_machine machine = {0};
     char size[24], part[80];
 

@@ -15,7 +15,8 @@
 #define CONFIG_BYTES_MAX (1u << 20)
 
 #define GGUF                                                                                                                     \
-    "GGUF is not read: convert model and tokenizer with transformers: from_pretrained(DIR, gguf_file=NAME), then save_pretrained()"
+    "GGUF is not read: convert model and tokenizer with transformers: from_pretrained(DIR, gguf_file=NAME), then "               \
+    "save_pretrained()"
 #define WEIGHTS "a file of weights: name its directory, which has config.json, too"
 #define TABLE   "a table of data, not a model: give it to strata_data_open_texts() as .jsonl (datasets.load_dataset(...).to_json())"
 

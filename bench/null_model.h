@@ -22,7 +22,8 @@ struct bench_null_model {
 /** Create a plan and an engine for `params` parameters (rounded up to whole blocks and a small table) and load it: weights in
  *  host memory, state there too or, with a directory, on NVMe.  Updates fetch their arrays as told.
  *  E_NOFIT: memory or disk; E_INVAL: the directory, method or instruction set. */
-strata_status bench_null_model_open(struct bench_null_model *m, const struct bench_setup *s, uint64_t params, enum st_fetch fetch);
+strata_status bench_null_model_open(struct bench_null_model *m, const struct bench_setup *s, uint64_t params,
+                                    enum st_fetch fetch);
 void bench_null_model_close(struct bench_null_model *m); /* half-open and zeroed are fine */
 
 /** Run an empty forward and backward; afterwards an update is pending with new gradients. */

@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FRACTION_PRESSED 0.05
-#define SWAP_OUT_PRESSED (1u << 20)
+#define FRACTION_PRESSED  0.05
+#define SWAP_OUT_PRESSED  (1u << 20)
 #define DESCRIPTORS_LEAST 64u /* of `ulimit -n`: with fewer, a run needs the descriptors of control groups for its own files */
 
 /* Files of a control group; -1: not there. */
@@ -101,7 +101,8 @@ static bool descriptors_are_few(void)
 
     if (limit >= DESCRIPTORS_LEAST)
         return false;
-    st_log(ST_LOG_WARN, "ulimit -n allows %u descriptors: control groups are watched from %u", (unsigned)limit, DESCRIPTORS_LEAST);
+    st_log(ST_LOG_WARN, "ulimit -n allows %u descriptors: control groups are watched from %u", (unsigned)limit,
+           DESCRIPTORS_LEAST);
     return true;
 }
 

@@ -179,7 +179,8 @@ static void idle_shape(struct st_config_source *src, const struct st_config *con
                 {SHAPE "total_num_steps", (double)config->schedule.shape_steps}};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (keys[i].value > 0 && (config->schedule.shape != ST_LR_SHAPE_NONE || st_source_state(src, keys[i].path)->place == NULL))
+        if (keys[i].value > 0 &&
+            (config->schedule.shape != ST_LR_SHAPE_NONE || st_source_state(src, keys[i].path)->place == NULL))
             st_source_idle(src, keys[i].path, reason);
 }
 

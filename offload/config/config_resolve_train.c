@@ -262,9 +262,9 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
         config->dtype = STRATA_BF16;
     } else {
         config->dtype = STRATA_DTYPE_INVALID;
-        st_source_derive(
-            src, "bf16.enabled",
-            "neither bf16 nor fp16 is on: the dtype in which the weights are stored (presets: fp32), since DeepSpeed casts nothing");
+        st_source_derive(src, "bf16.enabled",
+                         "neither bf16 nor fp16 is on: the dtype in which the weights are stored (presets: fp32), since "
+                         "DeepSpeed casts nothing");
     }
     resolve_scaling(src, config);
 }

@@ -139,7 +139,7 @@ static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint
     if (!may_skip(eng))
         return st_error(STRATA_E_NUMERICS,
                         "%" PRIu64 " gradient values are not finite, the first in page %u: lower lr, or set "
-                                   "bf16.check_grad_overflow true and strata.update \"gated\"",
+                        "bf16.check_grad_overflow true and strata.update \"gated\"",
                         nonfinite, first_bad);
     eng->train.steps_skipped++;
     st_log(ST_LOG_WARN, "update skipped: %" PRIu64 " gradient values are not finite, the first in page %u; loss scale %g",

@@ -91,10 +91,10 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "unified",
  * "lacks_bf16", "drives", "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed",
- * "update", "update_even", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io", "launch",
- * "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory` of a
- * device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only there
- * with several directories. E_INPUT: missing or wrong.
+ * "update", "update_even", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io",
+ * "launch", "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory`
+ * of a device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only
+ * there with several directories. E_INPUT: missing or wrong.
  */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Write it to a file that was begun, and commit that; on failure nothing is left. */

@@ -22,7 +22,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#define WAVE_TILES 4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
+#define WAVE_TILES  4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
 #define TRIED_TILES 4096u /* about 30 ms on two cores */
 #define TRIED_LEAST 64u   /* of a wave: what is smaller fits caches */
 /* The ranges of offload/config/config_table_train.c. */

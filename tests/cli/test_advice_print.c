@@ -172,11 +172,10 @@ TEST(what_does_not_fit_says_what_would)
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
-    must_hold(
-        &a,
-        "\n  it does not fit, whatever lies where\n"
-        "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and 7.00 MiB of drives (7MiB) it would, the rest "
-        "as it is\n");
+    must_hold(&a, "\n  it does not fit, whatever lies where\n"
+                  "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and 7.00 MiB of drives (7MiB) it "
+                  "would, the rest "
+                  "as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
     must_hold(&a, "\n    with 9.00 GiB of the device's memory (9216MiB as strata.device_memory) it would, the rest as it is\n"
                   "    with 5.00 MiB of the device's memory (5MiB as strata.device_memory) and 7.00 MiB of drives");
@@ -189,8 +188,9 @@ TEST(what_does_not_fit_says_what_would)
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
     must_hold(&a, "\n    with machine.gpu rtx-4060-ti (11.0 GiB of it for a run) it would, the rest as it is\n");
     a.given[STRATA_TIER_DEVICE] = true;
-    must_hold(&a,
-              "\n    with machine.gpu rtx-4060-ti (11264MiB of it for a run as strata.device_memory) it would, the rest as it is\n");
+    must_hold(
+        &a,
+        "\n    with machine.gpu rtx-4060-ti (11264MiB of it for a run as strata.device_memory) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(900) << 30;
     must_hold(&a, "\n    with 900 GiB of the device's memory (no part by name has it) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;

@@ -99,8 +99,7 @@ TEST(every_command_teaches_with_an_example)
         assert_null(strstr(p.out, "--fault"));
         assert_null(strstr(p.out, "--fake-seed"));
         assert_int_equal(strstr(p.out, "--local-rank") != NULL, takes_ranks(commands[i])); /* others only take it */
-        assert_int_equal(strstr(p.out, " which of several processes this is: docs/ranks.md\n") != NULL,
-                         takes_ranks(commands[i]));
+        assert_int_equal(strstr(p.out, " which of several processes this is: docs/ranks.md\n") != NULL, takes_ranks(commands[i]));
         assert_true(strcmp(commands[i], "train") != 0 || strstr(p.out, "\nPresets: nano, ") != NULL);
         assert_true(strcmp(commands[i], "check") != 0 || strstr(p.out, "\nVariables of accelerate launch") != NULL);
         assert_string_equal(p.err, "");

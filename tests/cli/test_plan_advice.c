@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TWO_BLOCKS "tests/cli/two-blocks"
+#define TWO_BLOCKS  "tests/cli/two-blocks"
 #define WIDE_BLOCKS "tests/cli/wide-blocks" /* half the parameters of gpt2-xl in a twelfth of its blocks */
 
 struct question {
@@ -282,8 +282,8 @@ TEST(parts_taken_literally_fit)
     char card[64], memory[64], drive[64], machine[192];
     struct program p;
 
-    workplace_run(w, &p,
-                  "plan --model " WIDE_BLOCKS " --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --ram 8GB --write {w}/never.json");
+    workplace_run(
+        w, &p, "plan --model " WIDE_BLOCKS " --seq-len 64 --batch-tokens 64 --gpu 4060-laptop --ram 8GB --write {w}/never.json");
     assert_int_equal(p.code, 3);
     assert_non_null(strstr(p.out, "not written: "));
     assert_non_null(strstr(p.err, "error: full training does not fit the machine\n"));

@@ -428,8 +428,7 @@ TEST(a_row_without_a_plan_says_why)
 
     workplace_run(w, &p, many_chunks);
     assert_int_equal(p.code, 3);
-    assert_non_null(
-        strstr(p.out, "        1      1  not planned: a step of 1 micro-batches, 32 blocks and 411297 chunks "));
+    assert_non_null(strstr(p.out, "        1      1  not planned: a step of 1 micro-batches, 32 blocks and 411297 chunks "));
     assert_non_null(strstr(p.out, "        2      1  does not fit: a rank needs "));
     program_free(&p);
     snprintf(json, sizeof(json), "%s --json", many_chunks);

@@ -304,7 +304,8 @@ TEST(a_saved_adapter_stays_with_its_weights)
         {EVAL "--set 'strata.lora={\"r\": 2, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}'",
          "has an adapter already, with other settings than strata.lora", 2},
         {EVAL "--adapter tests/golden/adapters/gpt2_exact",
-         "has an adapter already: merge that with strata export (--merge), or leave --adapter tests/golden/adapters/gpt2_exact out",
+         "has an adapter already: merge that with strata export (--merge), or leave --adapter tests/golden/adapters/gpt2_exact "
+         "out",
          2},
         {"export --merge {w}/plain --model {w}/base --out {w}/merged",
          "its run trained no adapter (strata.lora, --lora): export it without --merge", 2},

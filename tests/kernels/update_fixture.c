@@ -1,7 +1,7 @@
 /* tests/kernels/update_fixture.c - see update_fixture.h. */
-#include "tests/common/test.h"
 #include "tests/kernels/update_fixture.h"
 #include "kernels/isa/scalar.h"
+#include "tests/common/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 

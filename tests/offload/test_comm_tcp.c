@@ -222,7 +222,8 @@ static void rank_of_last_words(uint16_t port, uint32_t rank, bool sockets_only)
     mine = (uint8_t)(10 + rank);
     st = st_comm_gather(comm, &mine, 1, all, "the last gather");
     if (rank == 1)
-        _exit(st != STRATA_OK && write(failed[1], "", 1) == 1 && read(heard[0], all, 1) == 1 && read(heard[0], all, 1) == 1 ? 0 : 3);
+        _exit(st != STRATA_OK && write(failed[1], "", 1) == 1 && read(heard[0], all, 1) == 1 && read(heard[0], all, 1) == 1 ? 0
+                                                                                                                            : 3);
     if (st != STRATA_OK || all[0] != 10 || all[1] != 11 || all[2] != 12)
         _exit(4);
     st = st_comm_gather(comm, &mine, 1, all, "one more gather");
