@@ -12,7 +12,7 @@ CHECK_GPU := 80
 # Without a GPU nobody runs that code: it is compiled, and no more (target cuda_resources sees what it takes of a GPU).
 CHECK_DRAFT := $(if $(wildcard /dev/nvidia0),OFF,ON)
 # What `cmake --install` installs: the demo builds it, too, so that both orders work.
-INSTALLED := strata strata_lib
+INSTALLED := strata strata_lib strata_shared
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_ROUNDS ?= 1000000

@@ -1,48 +1,47 @@
 # The library as others use it, and what `cmake --install` puts under a prefix: program, library, headers, strata.pc, the CMake
-# package (find_package(strata), target strata::strata), documents, and the configurations and machines they speak of.
+# package (find_package(strata), targets strata::strata and strata::shared), documents, and the configurations and machines they speak of.
 
-# One library from the layers' objects.  Not linked as targets: an installed libstrata.a would then drag strata_core & co. along.
-# The layers stay libraries of their own, so that each test links no more than it tests.
-add_library(strata_lib)
-foreach(layer core kernels nvme offload recipes text model advise run api)
-  target_sources(strata_lib PRIVATE $<TARGET_OBJECTS:strata_${layer}>)
-endforeach()
-if(STRATA_HAVE_CUDA)
-  target_sources(strata_lib PRIVATE ${STRATA_KERNELS_CUDA_OBJECTS})
-  add_dependencies(strata_lib strata_kernels_cuda)
-endif()
-add_library(strata::strata ALIAS strata_lib)
-set_target_properties(strata_lib PROPERTIES OUTPUT_NAME strata EXPORT_NAME strata LINKER_LANGUAGE C
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-target_include_directories(strata_lib INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# libstrata.a and libstrata.so from the layers' objects, which are compiled once.  Not linked as targets: an installed libstrata.a would
+# then drag strata_core & co. along.  The layers stay libraries of their own, so that each test links no more than it tests.
 add_library(strata_dependencies INTERFACE)
 target_link_libraries(strata_dependencies INTERFACE strata_flags Threads::Threads PkgConfig::HWLOC PkgConfig::URING
   PkgConfig::CJSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::PCRE2 ${DNNL_LIBRARY} ${GOMP_LIBRARY} ${AIO_LIBRARY} strata_cuda ${CMAKE_DL_LIBS} m)
-target_link_libraries(strata_lib PRIVATE $<BUILD_INTERFACE:strata_dependencies>)
+add_library(strata_lib STATIC)
+add_library(strata_shared SHARED)
+foreach(library strata_lib strata_shared)
+  foreach(layer core kernels nvme offload recipes text model advise run api)
+    target_sources(${library} PRIVATE $<TARGET_OBJECTS:strata_${layer}>)
+  endforeach()
+  if(STRATA_HAVE_CUDA)
+    target_sources(${library} PRIVATE ${STRATA_KERNELS_CUDA_OBJECTS})
+    add_dependencies(${library} strata_kernels_cuda)
+  endif()
+  target_include_directories(${library} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(${library} PRIVATE $<BUILD_INTERFACE:strata_dependencies>)
+  set_target_properties(${library} PROPERTIES OUTPUT_NAME strata LINKER_LANGUAGE C)
+endforeach()
+add_library(strata::strata ALIAS strata_lib)
+add_library(strata::shared ALIAS strata_shared)
+set_target_properties(strata_lib PROPERTIES EXPORT_NAME strata)
+set_target_properties(strata_shared PROPERTIES EXPORT_NAME shared
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+if(STRATA_HAVE_CUDA)
+  target_link_options(strata_shared PRIVATE LINKER:--exclude-libs,libcudart_static.a) # CUDA's runtime stays its own affair
+endif()
+if(NOT STRATA_SANITIZE) # clang links the sanitizers' symbols into programs alone
+  target_link_options(strata_shared PRIVATE LINKER:--no-undefined)
+endif()
 
-# A shared library knows its own; who links the static one finds them again.
-set(STRATA_PC_REQUIRES_PRIVATE "")
-set(STRATA_PC_LIBS_PRIVATE "")
-set(STRATA_STATIC TRUE)
-if(BUILD_SHARED_LIBS)
-  set(STRATA_STATIC FALSE)
-  if(STRATA_HAVE_CUDA)
-    target_link_options(strata_lib PRIVATE LINKER:--exclude-libs,libcudart_static.a) # CUDA's runtime stays its own affair
-  endif()
-  if(NOT STRATA_SANITIZE) # clang links the sanitizers' symbols into programs alone
-    target_link_options(strata_lib PRIVATE LINKER:--no-undefined)
-  endif()
-else()
-  target_link_libraries(strata_lib PRIVATE $<INSTALL_INTERFACE:strata::dependencies>)
-  set(STRATA_PC_REQUIRES_PRIVATE "liburing libcjson yaml-0.1 libxxhash libpcre2-8")
-  # hwloc by name: its own .pc file also asks for what a static hwloc needs (udev), which its packages do not bring.
-  list(JOIN HWLOC_LDFLAGS " " STRATA_PC_LIBS_PRIVATE)
-  string(APPEND STRATA_PC_LIBS_PRIVATE " -laio -ldnnl -lgomp -lpthread -lm")
-  if(STRATA_HAVE_CUDA)
-    get_filename_component(cudart_dir ${STRATA_CUDART_LIBRARY} DIRECTORY)
-    string(APPEND STRATA_PC_LIBS_PRIVATE " -L${cudart_dir} -lcudart_static -lrt -ldl")
-  endif()
+# The shared library knows what it needs; who links the static one finds that again.
+target_link_libraries(strata_lib PRIVATE $<INSTALL_INTERFACE:strata::dependencies>)
+set(STRATA_PC_REQUIRES_PRIVATE "liburing libcjson yaml-0.1 libxxhash libpcre2-8")
+# hwloc by name: its own .pc file also asks for what a static hwloc needs (udev), which its packages do not bring.
+list(JOIN HWLOC_LDFLAGS " " STRATA_PC_LIBS_PRIVATE)
+string(APPEND STRATA_PC_LIBS_PRIVATE " -laio -ldnnl -lgomp -lpthread -lm")
+if(STRATA_HAVE_CUDA)
+  get_filename_component(cudart_dir ${STRATA_CUDART_LIBRARY} DIRECTORY)
+  string(APPEND STRATA_PC_LIBS_PRIVATE " -L${cudart_dir} -lcudart_static -lrt -ldl")
 endif()
 
 # The headers and the project state one version.
@@ -65,7 +64,7 @@ file(RELATIVE_PATH STRATA_PC_INCLUDEDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_
 configure_file(cmake/strata.pc.in ${STRATA_GENERATED_DIR}/strata.pc @ONLY)
 
 install(TARGETS strata RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS strata_lib EXPORT strata DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS strata_lib strata_shared EXPORT strata DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(STRATA_HAVE_MPI)
   add_dependencies(strata strata_mpi) # who builds the one to install it needs both
   install(TARGETS strata_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/strata)

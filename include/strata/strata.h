@@ -5,7 +5,8 @@
  *     find_package(strata REQUIRED)
  *     target_link_libraries(program PRIVATE strata::strata)
  *
- * or with pkg-config: cc program.c $(pkg-config --static --cflags --libs strata); a shared library needs no --static.
+ * or with pkg-config: cc program.c $(pkg-config --cflags --libs strata), which links libstrata.so, as CMake's strata::shared does.
+ * strata::strata is libstrata.a; by pkg-config that is -l:libstrata.a and what `pkg-config --static --libs strata` says behind it.
  *
  * Signals.  The library starts its own threads with every signal from outside blocked.  Block them, too (pthread_sigmask), in
  * threads that call functions that compute, and handle them on another thread.  Kernels of oneDNN before 3.12 use the stack
