@@ -76,7 +76,7 @@ BEGIN {
     allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
-    allow["tests/api"] = "api/ run/ core/base/ strata/ tests/"
+    allow["tests/api"] = "api/ run/ core/base/ core/json/ strata/ tests/"
     allow["tests/recipes"] = "recipes/ offload/config/ core/ strata/ tests/"
     allow["tests/text"] = "text/ core/ strata/ tests/"
     allow["tests/model"] = "model/ text/ " allow["tests/offload"]

@@ -64,6 +64,12 @@ extern "C" {
  *  Thread  any. */
 STRATA_API const char *strata_version(void);
 
+/** The public interface as JSON, made by the build from the headers, for bindings of other languages (docs/api.md).
+ *
+ *  Never NULL; borrowed, static.
+ *  Thread  any. */
+STRATA_API const char *strata_abi(void);
+
 #ifdef __cplusplus
 }
 #endif
