@@ -111,6 +111,7 @@ BEGIN {
     unsited("core/base/print.c", 2, "its caller passes print.flush; how wide a terminal is")
     unsited("core/system/file_new.c", 4, "removes what failed; its callers pass the sites")
     unsited("nvme/handle/io_handle_file.c", 1, "removes what failed: the earlier failure is the one to report")
+    unsited("nvme/handle/io_handle_event.c", 1, "an eventfd of its own")
     unsited("nvme/method/io_aio.c", 3, "an eventfd of its own; a cancellation that may come late")
     unsited("nvme/method/io_threads.c", 3, "its caller passes nvme.cqe")
     unsited("nvme/method/io_uring.c", 5, "an eventfd of its own; waits that are repeated; nvme.cqe is passed where requests end")

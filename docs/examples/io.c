@@ -1,6 +1,6 @@
 /* io.c - strata's asynchronous file I/O: a tensor of odd size is written and read back beside other work, errors are named.
  *
- *     cc io.c $(pkg-config --static --cflags --libs strata) && ./a.out [FILE] */
+ *     cc io.c $(pkg-config --cflags --libs strata) && ./a.out [FILE] */
 #include <strata/strata.h>
 
 #include <stdio.h>
@@ -13,24 +13,25 @@
 /* All pieces are under way at once; each is waited for by itself. */
 static strata_status read_in_pieces(struct strata_io *io, struct strata_io_file *file, unsigned char *out)
 {
-    strata_io_request requests[PIECES];
     const uint64_t piece = BYTES / PIECES + 1;
-    strata_status st = STRATA_OK, worst = STRATA_OK;
-    uint32_t started = 0;
+    struct strata_io_transfer pieces[PIECES] = {0};
+    strata_status st, worst = STRATA_OK;
 
-    for (; st == STRATA_OK && started < PIECES; started++) {
-        const uint64_t at = started * piece, left = BYTES - at;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        const uint64_t at = i * piece, left = BYTES - at;
 
-        st = strata_io_read(file, OFFSET + at, out + at, left < piece ? left : piece, &requests[started]);
-        if (st != STRATA_OK)
-            break;
+        pieces[i].file = file;
+        pieces[i].offset = OFFSET + at;
+        pieces[i].buf = out + at;
+        pieces[i].bytes = left < piece ? left : piece;
     }
-    for (uint32_t i = 0; i < started; i++) {
-        const strata_status each = strata_io_wait(io, requests[i], 60, NULL);
-
-        worst = worst == STRATA_OK ? each : worst;
+    if ((st = strata_io_start(io, pieces, PIECES)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        st = strata_io_wait(io, pieces[i].request, 60, NULL);
+        worst = worst == STRATA_OK ? st : worst;
     }
-    return st != STRATA_OK ? st : worst;
+    return worst;
 }
 
 static strata_status run(struct strata_io *io, const char *path)

@@ -1,6 +1,6 @@
 /* optim.c - one of strata's CPU optimizers alone: AdamW moves a bf16 weight with a split master to a target.
  *
- *     cc optim.c $(pkg-config --static --cflags --libs strata) && ./a.out */
+ *     cc optim.c $(pkg-config --cflags --libs strata) && ./a.out */
 #include <strata/strata.h>
 
 #include <stdint.h>

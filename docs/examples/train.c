@@ -1,7 +1,7 @@
 /* train.c - fine-tune a model: a DeepSpeed configuration, a Hugging Face directory (or a preset) and tokens in, a directory out.
  *
  *     strata tokens book.txt --out book.bin --heldout 0.1
- *     cc train.c $(pkg-config --static --cflags --libs strata) -o train
+ *     cc train.c $(pkg-config --cflags --libs strata) -o train
  *     ./train ds_config.json nano book.bin book.heldout.bin trained 100 optimizer.params.lr=1e-3 strata.device_memory=16MiB
  *
  * Each word after the number of steps changes a key of the configuration, as --set does for `strata train`, whose weights

@@ -191,6 +191,46 @@ STRATA_API strata_status strata_io_read(struct strata_io_file *file, uint64_t of
 STRATA_API strata_status strata_io_write(struct strata_io_file *file, uint64_t offset, const void *buf, uint64_t bytes,
                                          strata_io_request *request);
 
+/** A transfer of strata_io_start(). */
+struct strata_io_transfer {
+    struct strata_io_file *file; /**< of the handle */
+    uint64_t offset;             /**< of the first byte in the file */
+    void *buf;                   /**< [bytes] a write only reads it; borrowed until the request has ended */
+    uint64_t bytes;              /**< any number, 0 included */
+    bool write;
+    strata_io_request request; /**< out */
+};
+
+/**
+ * Start many transfers at once, as strata_io_read() and strata_io_write() would one by one in this order: all of them or none,
+ * and the I/O thread is woken once.
+ *
+ * @param transfers  [count] borrowed during the call; what `buf` points to until the request has ended
+ *
+ * @return STRATA_OK: each request ends exactly once, with its own status.  Otherwise nothing was started, and no `request` was
+ *         written:
+ *         STRATA_E_INVAL  an argument is NULL, or a transfer is of another handle's file, or one that strata_io_read() or
+ *                         strata_io_write() would refuse: the sentence names the first such file
+ *         STRATA_E_NOMEM  no memory for so many requests
+ */
+STRATA_API strata_status strata_io_start(struct strata_io *io, struct strata_io_transfer *transfers, uint32_t count);
+
+/**
+ * A descriptor that poll(), epoll and event loops such as Python's can wait for: it is readable when requests have ended since it
+ * was read the last time.  A read of 8 bytes gives their number as a uint64_t and makes it unreadable, or fails with EAGAIN when
+ * there are none.  Read it first, then ask strata_io_poll(), so that no end is missed; requests that had ended before the first
+ * call of this function, and whose status was not taken, count, too.
+ *
+ * @param fd  out, borrowed: the same for each call, until strata_io_close().  A child of fork() that reads it takes events of its
+ *            parent's; exec closes it
+ *
+ * @return STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_IO, STRATA_E_NOMEM  the system gives no descriptor (ulimit -n)
+ *
+ * Cost  from the first call on, one more system call on the I/O thread for each request that ends.
+ */
+STRATA_API strata_status strata_io_event_fd(struct strata_io *io, int *fd);
+
 /**
  * Wait for a request and take its status; after that the request no longer exists.
  *

@@ -117,6 +117,8 @@ static void handle_free(struct strata_io *io)
     if (io->bounce_memory != NULL)
         munmap(io->bounce_memory, (size_t)io->queue_depth * io->bounce_bytes);
     free(io->bounces);
+    if (io->event_fd >= 0)
+        close(io->event_fd);
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->lock);
     free(io);
@@ -158,6 +160,7 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
     pthread_mutex_init(&io->lock, NULL);
     st_cond_init(&io->ended);
     io->pid = getpid();
+    io->event_fd = -1;
     io->queue_depth = o.queue_depth;
     io->turn_bytes = (uint64_t)o.queue_depth * o.block_bytes;
     io->bounce_bytes = o.block_bytes < BOUNCE_BYTES_MAX ? o.block_bytes : BOUNCE_BYTES_MAX;
@@ -295,22 +298,22 @@ static strata_status unknown_request(strata_io_request request)
 
 /* --- starting --- */
 
-static void fill(struct st_hreq *req, struct strata_io_file *file, enum st_io_op op, uint64_t offset, char *buf, uint64_t bytes)
+static void fill(struct st_hreq *req, const struct strata_io_transfer *t)
 {
     /* Do not reinitialise the condition: other threads may still be leaving it. */
     req->used = req->going = true;
     req->cancel_asked = req->running = req->stopped = req->over = req->cancel_came = false;
     req->generation = req->generation + 1 == 0 ? 1 : req->generation + 1;
     req->result = (struct strata_io_result){.status = STRATA_OK};
-    req->file = file;
-    req->op = op;
-    req->buf = buf;
-    req->offset = req->at = offset;
-    req->end = offset + bytes;
+    req->file = t->file;
+    req->op = t->write ? ST_IO_WRITE : ST_IO_READ;
+    req->buf = t->buf;
+    req->offset = req->at = t->offset;
+    req->end = t->offset + t->bytes;
     req->start_ns = st_clock_ns();
     req->parts = 0;
-    req->in_place[0].op = req->in_place[1].op = req->cancel.op = op;
-    req->in_place[0].volume = req->in_place[1].volume = req->cancel.volume = file->volume;
+    req->in_place[0].op = req->in_place[1].op = req->cancel.op = req->op;
+    req->in_place[0].volume = req->in_place[1].volume = req->cancel.volume = t->file->volume;
 }
 
 static void enqueue(struct strata_io *io, struct st_hreq *req)
@@ -329,41 +332,84 @@ static void enqueue(struct strata_io *io, struct st_hreq *req)
     st_handle_submit(io, &req->in_place[0]);
 }
 
-static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64_t offset, char *buf, uint64_t bytes,
-                           strata_io_request *request)
+static strata_status check_transfer(const struct strata_io *io, const struct strata_io_transfer *t)
 {
-    const char *verb = op == ST_IO_READ ? "read" : "write";
-    struct st_hreq *req;
-    struct strata_io *io;
-    strata_status st;
+    const char *verb = t->write ? "write" : "read";
 
-    if (file == NULL)
-        return st_error_missing(verb, "file");
-    io = file->io;
-    if ((st = st_handle_check(io)) != STRATA_OK)
+    if (t->file->io != io)
+        return st_error(STRATA_E_INVAL, "%s: %s refused: the file was opened in another handle", t->file->path, verb);
+    if ((t->file->flags & (t->write ? STRATA_IO_WRITE : STRATA_IO_READ)) == 0)
+        return st_error(STRATA_E_INVAL, "%s: %s refused: the file was not opened for it", t->file->path, verb);
+    if (t->offset > INT64_MAX - ST_IO_ALIGN || t->bytes > INT64_MAX - ST_IO_ALIGN - t->offset || (t->buf == NULL && t->bytes > 0))
+        return st_error(STRATA_E_INVAL, "%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %s", t->file->path, verb, t->bytes,
+                        t->offset, t->buf == NULL ? "no buffer" : "larger than any file can be");
+    return STRATA_OK;
+}
+
+/* Lock held.  A list of records, linked by `next`; NULL: there is no memory for all of them. */
+static struct st_hreq *take_records(struct strata_io *io, uint32_t count)
+{
+    struct st_hreq *list = NULL, *req = NULL;
+
+    for (uint32_t i = 0; i < count && (req = take_record(io)) != NULL; i++) {
+        req->next = list;
+        list = req;
+    }
+    if (req != NULL)
+        return list;
+    while ((req = list) != NULL) {
+        list = req->next;
+        st_handle_give_record(io, req);
+    }
+    return NULL;
+}
+
+/* `detached`: nobody waits for them, and no request is written. */
+static strata_status start(struct strata_io *io, struct strata_io_transfer *transfers, uint32_t count, bool detached)
+{
+    struct st_hreq *req, *next;
+    strata_status st = st_handle_check(io);
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = transfers[i].file != NULL ? check_transfer(io, &transfers[i]) : st_error_missing("strata_io_start", "file");
+    if (st != STRATA_OK || count == 0)
         return st;
-    if ((file->flags & (op == ST_IO_READ ? STRATA_IO_READ : STRATA_IO_WRITE)) == 0)
-        return st_error(STRATA_E_INVAL, "%s: %s refused: the file was not opened for it", file->path, verb);
-    if (offset > INT64_MAX - ST_IO_ALIGN || bytes > INT64_MAX - ST_IO_ALIGN - offset || (buf == NULL && bytes > 0))
-        return st_error(STRATA_E_INVAL, "%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %s", file->path, verb, bytes, offset,
-                        buf == NULL ? "no buffer" : "larger than any file can be");
     pthread_mutex_lock(&io->lock);
-    if ((req = take_record(io)) == NULL) {
+    if ((req = take_records(io, count)) == NULL) {
         pthread_mutex_unlock(&io->lock);
         return st_nomem(0);
     }
-    fill(req, file, op, offset, buf, bytes);
-    req->detached = request == NULL;
-    if (request != NULL)
-        request->bits = (uint64_t)req->generation << 32 | req->index;
-    enqueue(io, req);
+    for (struct strata_io_transfer *t = transfers; req != NULL; req = next, t++) {
+        next = req->next;
+        fill(req, t);
+        req->detached = detached;
+        t->request.bits = (uint64_t)req->generation << 32 | req->index;
+        enqueue(io, req);
+    }
     pthread_mutex_unlock(&io->lock);
     return STRATA_OK;
 }
 
+strata_status strata_io_start(struct strata_io *io, struct strata_io_transfer *transfers, uint32_t count)
+{
+    return transfers != NULL || count == 0 ? start(io, transfers, count, false) : st_error_missing(__func__, "transfers");
+}
+
+static strata_status start_one(struct strata_io_transfer *transfer, strata_io_request *request)
+{
+    strata_status st;
+
+    if (transfer->file == NULL)
+        return st_error_missing(transfer->write ? "write" : "read", "file");
+    st = start(transfer->file->io, transfer, 1, request == NULL);
+    if (st == STRATA_OK && request != NULL)
+        *request = transfer->request;
+    return st;
+}
+
 strata_status strata_io_read(struct strata_io_file *file, uint64_t offset, void *buf, uint64_t bytes, strata_io_request *request)
 {
-    return start(file, ST_IO_READ, offset, buf, bytes, request);
+    return start_one(&(struct strata_io_transfer){.file = file, .offset = offset, .buf = buf, .bytes = bytes}, request);
 }
 
 strata_status strata_io_write(struct strata_io_file *file, uint64_t offset, const void *buf, uint64_t bytes,
@@ -371,10 +417,11 @@ strata_status strata_io_write(struct strata_io_file *file, uint64_t offset, cons
 {
     union {
         const void *in;
-        char *out;
+        void *out;
     } memory = {buf}; /* one record serves reads and writes; a write only reads from it */
 
-    return start(file, ST_IO_WRITE, offset, memory.out, bytes, request);
+    return start_one(
+        &(struct strata_io_transfer){.file = file, .offset = offset, .buf = memory.out, .bytes = bytes, .write = true}, request);
 }
 
 /* --- waiting for requests --- */

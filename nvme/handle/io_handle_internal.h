@@ -3,6 +3,7 @@
  *     io_handle.c         the calls of any thread: start, wait, poll, cancel
  *     io_handle_file.c    opening and closing of files
  *     io_handle_buffer.c  buffers for transfers
+ *     io_handle_event.c   the descriptor that event loops wait for
  *     io_handle_thread.c  on the I/O thread: requests arrive, start in order, and end
  *     io_handle_cut.c     parts of requests, and which requests wait for which
  *
@@ -109,6 +110,7 @@ struct strata_io {
     pthread_mutex_t lock; /* guards the block below, and the members of requests and files that say so */
     pthread_cond_t ended; /* a request ended while a thread waits for several */
     uint32_t waiters;     /* on `ended` */
+    int event_fd;         /* eventfd that counts the requests that have ended; -1: nobody has asked for it */
     struct strata_io_file *files;
     struct st_hreq *oldest, *youngest; /* of the requests that have not ended */
     bool arriving;                     /* a request is on its way to the I/O thread, and brings the younger ones along */
@@ -166,6 +168,10 @@ void st_handle_merge(struct st_hbounce *bounce);
 strata_status st_handle_file_settle(struct strata_io_file *file, const struct st_hreq *req, uint64_t *bytes, int *err);
 /** The file's size as the system reports it, or -errno; 0 for a file in memory. */
 int64_t st_handle_file_look(const struct strata_io_file *file);
+
+/* io_handle_event.c */
+/** One more request has ended; lock held. */
+void st_handle_tell_ended(const struct strata_io *io);
 
 /* io_handle_buffer.c */
 void st_handle_free_buffers(struct strata_io *io);

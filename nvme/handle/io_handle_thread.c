@@ -81,6 +81,7 @@ static void publish(struct strata_io *io, struct st_hreq *req)
         st_handle_give_record(io, req);
     if (io->waiters > 0)
         pthread_cond_broadcast(&io->ended);
+    st_handle_tell_ended(io);
 }
 
 /* The request's last part has ended, or it never gets one. */
