@@ -21,8 +21,8 @@
  * An optimizer holds its parameters, a step count and its threads, but no arrays: the caller's arrays and strata_optim_get_step()
  * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent.
  *
- * A child of fork() has none of an optimizer's threads: strata_optim_step(), grad_norm(), split() and join() return
- * STRATA_E_INVAL there, and strata_optim_destroy() does nothing. It may create its own. */
+ * A child of fork() has none of an optimizer's threads: calls that step, or read or write arrays, return STRATA_E_INVAL there, and
+ * strata_optim_destroy() does nothing. It may create its own. */
 #ifndef STRATA_OPTIM_H
 #define STRATA_OPTIM_H
 
@@ -64,7 +64,8 @@ enum strata_optim_layout {
     STRATA_OPTIM_F32 = 2,   /**< the fp32 master is the weight */
 };
 
-#define STRATA_OPTIM_PACK 4096u /**< elements of a pack of low-bit moments: where tensors may be cut */
+#define STRATA_OPTIM_GROUPS 16u   /**< groups of tensors with parameters of their own */
+#define STRATA_OPTIM_PACK   4096u /**< elements of a pack of low-bit moments: where tensors may be cut */
 
 /**
  * How moments are stored. A step computes in fp32 whatever the format; it uses its new moments at full precision and then rounds
@@ -119,6 +120,7 @@ struct strata_optim_tensor {
     /** Of element 0 among all parameters: a multiple of STRATA_OPTIM_PACK, the same in every step, so each tensor's begin is
      *  rounded up to one.  Elements at one position round by the same random bits.  F32 moments: not read. */
     uint64_t position;
+    uint32_t group; /**< whose parameters apply, below STRATA_OPTIM_GROUPS: see strata_optim_set_group() */
 };
 
 struct strata_optim;
@@ -180,6 +182,25 @@ STRATA_API strata_status strata_optim_step(struct strata_optim *opt, const struc
                                            double grad_divisor, uint64_t *overflowed);
 
 /**
+ * The same step in parts, for gradients that come one after the other:
+ *
+ *     strata_optim_begin(opt, divisor);
+ *     strata_optim_apply(opt, &tensors[i], 1, NULL);      any tensors, in any order and number of calls, each once
+ *     strata_optim_end(opt);                              counts the step; or, before any tensor, strata_optim_skip()
+ *
+ * Bits are those of strata_optim_step() with all of the tensors; one that is left out stays as it is.  Rates and groups that are
+ * set while a step is open are those of the next one; strata_optim_set_step() forgets an open step.
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or as in strata_optim_step(): these tensors are unchanged, and the step stays as
+ * it was; or a step is open already (begin, strata_optim_step()), or none (apply, end, skip); or a tensor was updated (skip)
+ */
+STRATA_API strata_status strata_optim_begin(struct strata_optim *opt, double grad_divisor);
+STRATA_API strata_status strata_optim_apply(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
+                                            uint64_t *overflowed);
+STRATA_API strata_status strata_optim_end(struct strata_optim *opt);
+STRATA_API strata_status strata_optim_skip(struct strata_optim *opt);
+
+/**
  * L2 norm of all gradients as stored, without division, and how many are infinite or NaN.
  *
  * @param tensors    [count] borrowed; grad, grad_dtype and elems are read, other members may be anything
@@ -213,7 +234,20 @@ STRATA_API strata_status strata_optim_split(struct strata_optim *opt, uint16_t *
 STRATA_API strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight,
                                            const int16_t *low_half, size_t elems);
 
-/** Set the learning rate of the following steps, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
+/**
+ * Set the parameters of a group for the following steps: of strata_optim_tensor.group.  All groups begin with those that the
+ * optimizer was created with; a changed beta counts as if it had been this one from the first step on, as in PyTorch.
+ *
+ * @param group   below STRATA_OPTIM_GROUPS
+ * @param config  copied; its rule is the optimizer's, its threads and isa are not read
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, group is too large, the rule is another one, or a parameter is outside its range:
+ * the old ones stay
+ */
+STRATA_API strata_status strata_optim_set_group(struct strata_optim *opt, uint32_t group,
+                                                const struct strata_optim_config *config);
+
+/** Set the learning rate of group 0 for the following steps, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
 STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr);
 
 /** Set or get the number of steps taken: 0 at creation; set it to resume.

@@ -131,6 +131,7 @@ static strata_status start_workers(struct strata_optim *opt, uint32_t threads)
 strata_status strata_optim_create(struct strata_optim **out, const struct strata_optim_config *config)
 {
     struct strata_optim *opt;
+    struct st_optim_group *first;
     strata_status st;
 
     if (out == NULL || config == NULL)
@@ -139,12 +140,15 @@ strata_status strata_optim_create(struct strata_optim **out, const struct strata
     if (opt == NULL)
         return st_nomem(sizeof(*opt));
     opt->pid = getpid();
-    if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
+    first = &opt->groups[0];
+    if ((st = take_config(&first->optimizer, config)) != STRATA_OK)
         goto fail;
-    opt->rule = st_rule_of(opt->optimizer.type);
-    opt->beta1 = st_optimizer_beta1(&opt->optimizer);
-    opt->beta2 = opt->optimizer.beta2;
-    strata_optim_set_step(opt, 0);
+    opt->rule = st_rule_of(first->optimizer.type);
+    first->beta1 = st_optimizer_beta1(&first->optimizer);
+    first->beta2 = first->optimizer.beta2;
+    first->beta1_power = first->beta2_power = 1;
+    for (uint32_t i = 1; i < STRATA_OPTIM_GROUPS; i++)
+        opt->groups[i] = *first;
     if ((st = pick_kernels(opt, config->isa)) != STRATA_OK)
         goto fail;
     if ((st = start_workers(opt, config->threads)) != STRATA_OK)
@@ -199,7 +203,7 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
     const struct st_optim_tile *tile = &job->opt->wave[index];
     const struct strata_optim_tensor *t = &job->tensors[tile->tensor];
     const size_t at = tile->first, elems = st_optim_tile_elems(t->elems, at);
-    const struct st_update_coef *coef = &job->coef[t->decay];
+    const struct st_update_coef *coef = &job->opt->coef[t->group][t->decay];
     const struct st_moments moments = moments_at(t, at);
     const void *grad = st_optim_grad_at(t, at);
     uint64_t overflowed;
@@ -223,7 +227,8 @@ static void run_wave(struct st_optim_job *job, uint32_t tiles)
                              : opt->tried[1].tiles < opt->tried[0].tiles;
     const uint64_t begin_ns = st_clock_ns();
 
-    job->coef[false].fetch_even = job->coef[true].fetch_even = even;
+    for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++)
+        opt->coef[i][false].fetch_even = opt->coef[i][true].fetch_even = even;
     st_workers_run(opt->workers, update_tile, job, tiles);
     if (enough || tiles < TRIED_LEAST)
         return;
@@ -231,42 +236,140 @@ static void run_wave(struct st_optim_job *job, uint32_t tiles)
     opt->tried[even].tiles += tiles;
 }
 
-/* Counts one more step and computes its coefficients.  The powers grow by one multiplication per step, as the engine's do. */
-static void begin_step(struct strata_optim *opt, double divisor, struct st_update_coef coef[2])
+static strata_status check_open(const struct strata_optim *opt, bool open, const char *function)
 {
-    struct st_step_numbers n = {.lr = opt->optimizer.lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .divisor = divisor};
+    if (opt == NULL)
+        return st_error_missing(function, "opt");
+    if (opt->open == open)
+        return st_optim_check_process(opt);
+    return st_error(STRATA_E_INVAL, open ? "%s: no step has begun" : "%s: a step is open: end or skip it", function);
+}
 
-    n.step = ++opt->step;
-    n.beta1_power = opt->beta1_power *= opt->beta1;
-    n.beta2_power = opt->beta2_power *= opt->beta2;
-    coef[false] = st_update_coef_of(&opt->optimizer, &n, false);
-    coef[true] = st_update_coef_of(&opt->optimizer, &n, true);
+/* The coefficients of the step behind those taken.  Powers of beta grow by one multiplication per step, as the engine's do. */
+static void begin_step(struct strata_optim *opt, double divisor)
+{
+    for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++) {
+        const struct st_optim_group *g = &opt->groups[i];
+        const struct st_step_numbers n = {.step = opt->step + 1,
+                                          .lr = g->optimizer.lr,
+                                          .beta1 = g->beta1,
+                                          .beta2 = g->beta2,
+                                          .beta1_power = g->beta1_power * g->beta1,
+                                          .beta2_power = g->beta2_power * g->beta2,
+                                          .divisor = divisor};
+
+        opt->coef[i][false] = st_update_coef_of(&g->optimizer, &n, false);
+        opt->coef[i][true] = st_update_coef_of(&g->optimizer, &n, true);
+    }
+    opt->open = true;
+    opt->applied = false;
+}
+
+static uint64_t apply(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count)
+{
+    struct st_optim_job job = {.opt = opt, .tensors = tensors, .count = count};
+    uint32_t tiles;
+
+    opt->applied = true;
+    while ((tiles = st_optim_next_wave(&job)) > 0)
+        run_wave(&job, tiles);
+    return job.counted;
+}
+
+static void end_step(struct strata_optim *opt)
+{
+    opt->open = false;
+    opt->step++;
+    for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++) {
+        opt->groups[i].beta1_power *= opt->groups[i].beta1;
+        opt->groups[i].beta2_power *= opt->groups[i].beta2;
+    }
+}
+
+static strata_status check_divisor(double divisor)
+{
+    if (divisor > 0 && isfinite(divisor))
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "optimizer: grad_divisor is %g: it must be finite and above 0", divisor);
 }
 
 strata_status strata_optim_step(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
                                 double grad_divisor, uint64_t *overflowed)
 {
-    struct st_optim_job job = {.opt = opt, .tensors = tensors, .count = count};
+    uint64_t counted;
     fenv_t floats;
-    uint32_t tiles;
     strata_status st;
 
-    if (opt == NULL || (tensors == NULL && count > 0))
-        return st_error_missing(__func__, opt == NULL ? "opt" : "tensors");
-    if ((st = st_optim_check_process(opt)) != STRATA_OK)
-        return st;
-    if (!(grad_divisor > 0 && isfinite(grad_divisor)))
-        return st_error(STRATA_E_INVAL, "optimizer: grad_divisor is %g: it must be finite and above 0", grad_divisor);
-    if ((st = st_optim_check_tensors(opt, tensors, count, false)) != STRATA_OK)
+    if (opt != NULL && tensors == NULL && count > 0)
+        return st_error_missing(__func__, "tensors");
+    if ((st = check_open(opt, false, __func__)) != STRATA_OK || (st = check_divisor(grad_divisor)) != STRATA_OK ||
+        (st = st_optim_check_tensors(opt, tensors, count, false)) != STRATA_OK)
         return st;
     st_floats_plain(&floats);
-    begin_step(opt, grad_divisor, job.coef);
-    while ((tiles = st_optim_next_wave(&job)) > 0)
-        run_wave(&job, tiles);
+    begin_step(opt, grad_divisor);
+    counted = apply(opt, tensors, count);
+    end_step(opt);
     st_floats_restore(&floats);
     if (overflowed != NULL)
-        *overflowed = job.counted;
+        *overflowed = counted;
     return STRATA_OK;
+}
+
+strata_status strata_optim_begin(struct strata_optim *opt, double grad_divisor)
+{
+    fenv_t floats;
+    strata_status st;
+
+    if ((st = check_open(opt, false, __func__)) != STRATA_OK || (st = check_divisor(grad_divisor)) != STRATA_OK)
+        return st;
+    st_floats_plain(&floats);
+    begin_step(opt, grad_divisor);
+    st_floats_restore(&floats);
+    return STRATA_OK;
+}
+
+strata_status strata_optim_apply(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
+                                 uint64_t *overflowed)
+{
+    uint64_t counted;
+    fenv_t floats;
+    strata_status st;
+
+    if (opt != NULL && tensors == NULL && count > 0)
+        return st_error_missing(__func__, "tensors");
+    if ((st = check_open(opt, true, __func__)) != STRATA_OK ||
+        (st = st_optim_check_tensors(opt, tensors, count, false)) != STRATA_OK)
+        return st;
+    st_floats_plain(&floats);
+    counted = apply(opt, tensors, count);
+    st_floats_restore(&floats);
+    if (overflowed != NULL)
+        *overflowed = counted;
+    return STRATA_OK;
+}
+
+strata_status strata_optim_end(struct strata_optim *opt)
+{
+    fenv_t floats;
+    const strata_status st = check_open(opt, true, __func__);
+
+    if (st != STRATA_OK)
+        return st;
+    st_floats_plain(&floats);
+    end_step(opt);
+    st_floats_restore(&floats);
+    return STRATA_OK;
+}
+
+strata_status strata_optim_skip(struct strata_optim *opt)
+{
+    const strata_status st = check_open(opt, true, __func__);
+
+    if (st == STRATA_OK && opt->applied)
+        return st_error(STRATA_E_INVAL, "strata_optim_skip: tensors were updated in this step: end it");
+    if (st == STRATA_OK)
+        opt->open = false;
+    return st;
 }
 
 /* --- split and join --- */
@@ -338,6 +441,32 @@ uint64_t strata_optim_moment_bytes(enum strata_optim_moments format, uint64_t el
     return (unsigned)format < ST_MOMENTS_COUNT ? st_moment_bytes((enum st_moment_format)format, elems) : 0;
 }
 
+strata_status strata_optim_set_group(struct strata_optim *opt, uint32_t group, const struct strata_optim_config *config)
+{
+    struct st_optim_group next = {0}, *g;
+    fenv_t floats;
+    strata_status st;
+
+    if (opt == NULL || config == NULL)
+        return st_error_missing(__func__, opt == NULL ? "opt" : "config");
+    if (group >= STRATA_OPTIM_GROUPS)
+        return st_error(STRATA_E_INVAL, "optimizer: group is %" PRIu32 ": it must be below %u", group, STRATA_OPTIM_GROUPS);
+    g = &opt->groups[group];
+    if (config->optimizer != g->optimizer.type)
+        return st_error(STRATA_E_INVAL, "optimizer: group %" PRIu32 " has another rule: all groups have that of the optimizer",
+                        group);
+    if ((st = take_config(&next.optimizer, config)) != STRATA_OK)
+        return st;
+    next.beta1 = st_optimizer_beta1(&next.optimizer);
+    next.beta2 = next.optimizer.beta2;
+    st_floats_plain(&floats);
+    next.beta1_power = next.beta1 == g->beta1 ? g->beta1_power : st_beta_power(next.beta1, opt->step);
+    next.beta2_power = next.beta2 == g->beta2 ? g->beta2_power : st_beta_power(next.beta2, opt->step);
+    st_floats_restore(&floats);
+    *g = next;
+    return STRATA_OK;
+}
+
 strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
 {
     const strata_status st = check_range("lr", lr, 0, LR_MAX);
@@ -345,20 +474,27 @@ strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
     if (opt == NULL)
         return st_error_missing(__func__, "opt");
     if (st == STRATA_OK)
-        opt->optimizer.lr = lr;
+        opt->groups[0].optimizer.lr = lr;
     return st;
 }
 
 void strata_optim_set_step(struct strata_optim *opt, uint64_t step)
 {
+    const struct st_optim_group *first;
     fenv_t floats;
 
     if (opt == NULL)
         return;
+    first = &opt->groups[0];
     st_floats_plain(&floats);
+    opt->open = false;
     opt->step = step;
-    opt->beta1_power = st_beta_power(opt->beta1, step);
-    opt->beta2_power = st_beta_power(opt->beta2, step);
+    for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++) {
+        struct st_optim_group *g = &opt->groups[i];
+
+        g->beta1_power = i > 0 && g->beta1 == first->beta1 ? first->beta1_power : st_beta_power(g->beta1, step);
+        g->beta2_power = i > 0 && g->beta2 == first->beta2 ? first->beta2_power : st_beta_power(g->beta2, step);
+    }
     st_floats_restore(&floats);
 }
 

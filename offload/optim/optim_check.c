@@ -93,6 +93,9 @@ strata_status st_optim_check_tensors(const struct strata_optim *opt, const struc
             return st;
         if (grads_alone)
             continue;
+        if (tensors[i].group >= STRATA_OPTIM_GROUPS)
+            return st_error(STRATA_E_INVAL, "tensor %zu: group is %" PRIu32 ": it must be below %u", i, tensors[i].group,
+                            STRATA_OPTIM_GROUPS);
         if ((st = st_optim_check_master(i, &tensors[i])) != STRATA_OK || (st = check_moments(opt, i, &tensors[i])) != STRATA_OK)
             return st;
     }

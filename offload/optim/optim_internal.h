@@ -18,14 +18,20 @@ struct st_optim_tile {
     size_t tensor, first; /* elements first .. first + ST_TILE_ELEMS - 1, or up to the tensor's end */
 };
 
+struct st_optim_group {
+    struct st_optimizer optimizer;
+    double beta1, beta2;
+    double beta1_power, beta2_power; /* beta^step */
+};
+
 struct strata_optim {
     pid_t pid; /* of the process that created it: a child of fork() has none of its threads */
-    struct st_optimizer optimizer;
     enum st_rule rule;
-    double beta1, beta2;
-    uint64_t step;                    /* steps taken */
-    double beta1_power, beta2_power;  /* beta^step */
-    const struct st_kernels *kernels; /* static */
+    struct st_optim_group groups[STRATA_OPTIM_GROUPS];
+    uint64_t step;                                      /* steps taken */
+    bool open, applied;                                 /* a step has begun, and has not ended; tensors were updated in it */
+    struct st_update_coef coef[STRATA_OPTIM_GROUPS][2]; /* of the step that is open, by `decay` */
+    const struct st_kernels *kernels;                   /* static */
     struct st_workers *workers;
     struct {
         uint64_t ns, tiles;
@@ -40,9 +46,8 @@ struct st_optim_job {
     struct strata_optim *opt;
     const struct strata_optim_tensor *tensors; /* [count] */
     size_t count;
-    struct st_optim_tile next;     /* where the next wave begins */
-    struct st_update_coef coef[2]; /* by `decay` */
-    _Atomic uint64_t counted;      /* masters that overflowed, or gradients that are not finite */
+    struct st_optim_tile next; /* where the next wave begins */
+    _Atomic uint64_t counted;  /* masters that overflowed, or gradients that are not finite */
 };
 
 /** Lists the next tiles; returns 0 when all have been listed. */
