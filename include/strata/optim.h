@@ -21,8 +21,8 @@
  * An optimizer holds its parameters, a step count and its threads, but no arrays: the caller's arrays and strata_optim_get_step()
  * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent.
  *
- * A child of fork() has none of an optimizer's threads: calls that step, or read or write arrays, return STRATA_E_INVAL there, and
- * strata_optim_destroy() does nothing. It may create its own. */
+ * A child of fork() has none of an optimizer's threads: calls that step, or read or write arrays, return STRATA_E_INVAL there,
+ * and strata_optim_destroy() does nothing. It may create its own. */
 #ifndef STRATA_OPTIM_H
 #define STRATA_OPTIM_H
 
@@ -216,6 +216,34 @@ STRATA_API strata_status strata_optim_skip(struct strata_optim *opt);
  */
 STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
                                                 double *norm, uint64_t *nonfinite);
+
+/** A sum of squares that is exact, whatever order it was added in.  Begin with {0}; any copy of its bytes is the same sum, so
+ * that processes can send them. */
+struct strata_optim_norm {
+    uint64_t words[10]; /**< a number in units of 2^-298, lowest word first */
+    uint64_t nonfinite; /**< gradients that are infinite or NaN, whose blocks are not in the sum */
+};
+
+/**
+ * Add the gradients' squares to a sum: the norm of all gradients is the same for every way to part them between calls and
+ * processes, if tensors are cut at multiples of STRATA_OPTIM_PACK.  Its last bit may differ from strata_optim_grad_norm()'s.
+ *
+ * @param tensors  [count] as in strata_optim_grad_norm()
+ * @param norm     in and out
+ *
+ * @return STRATA_E_INVAL  as strata_optim_grad_norm(); the sum is unchanged
+ *
+ * Cost      reads the gradients once.  No allocation.
+ * Numerics  squares are added in double in a fixed order within blocks of 4096 elements; the blocks' sums are added exactly.
+ */
+STRATA_API strata_status strata_optim_norm_add(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
+                                               struct strata_optim_norm *norm);
+
+/** Add another sum, of another process, say.  NULL is nothing.  Thread: any. */
+STRATA_API void strata_optim_norm_merge(struct strata_optim_norm *norm, const struct strata_optim_norm *other);
+
+/** The root of the sum, rounded once before and once after; infinite if nonfinite is above 0; 0 of NULL.  Thread: any. */
+STRATA_API double strata_optim_norm_value(const struct strata_optim_norm *norm);
 
 /**
  * Split fp32 masters into bf16 weights and low halves; strata_optim_join() gives the same bits back, except that all NaNs become

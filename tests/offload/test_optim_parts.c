@@ -197,4 +197,85 @@ TEST(parts_out_of_order_are_refused)
     strata_optim_destroy(opt);
 }
 
+/* Cut into packs, in another order, in several sums that are merged: the same bits, and the norm that the other function finds.
+ */
+TEST(norms_add_up_exactly)
+{
+    const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
+    struct strata_optim *opt = create(&c);
+
+    for (size_t d = 0; d < GRAD_DTYPES; d++) {
+        struct strata_optim_norm whole = {0}, parts[3] = {0};
+        struct strata_optim_tensor tensors[TENSORS];
+        const size_t width = strata_dtype_bytes(grad_dtypes[d]);
+        double norm;
+
+        fill_start(grad_dtypes[d]);
+        got = start;
+        list_tensors(tensors, &got, SPLIT, grad_dtypes[d], true, STRATA_OPTIM_MOMENTS_F32);
+        assert_ok(strata_optim_norm_add(opt, tensors, TENSORS, &whole));
+        for (uint32_t i = TENSORS; i-- > 0;)
+            for (size_t at = tensors[i].elems / PACK * PACK + PACK; at > 0; at -= PACK) {
+                struct strata_optim_tensor part = tensors[i];
+
+                part.grad = (const char *)part.grad + (at - PACK) * width;
+                part.elems = part.elems < at ? part.elems - (at - PACK) : PACK;
+                assert_ok(strata_optim_norm_add(opt, &part, 1, &parts[at / PACK % 3]));
+            }
+        strata_optim_norm_merge(&parts[0], &parts[1]);
+        strata_optim_norm_merge(&parts[2], &parts[0]);
+        strata_optim_norm_merge(&parts[2], NULL);
+        assert_memory_equal(&parts[2], &whole, sizeof(whole));
+        assert_ok(strata_optim_grad_norm(opt, tensors, TENSORS, &norm, NULL));
+        assert_true(fabs(strata_optim_norm_value(&whole) - norm) <= 1e-15 * norm);
+        strata_optim_norm_merge(&whole, &whole);
+        assert_true(fabs(strata_optim_norm_value(&whole) - sqrt(2) * norm) <= 1e-15 * sqrt(2) * norm);
+    }
+    strata_optim_destroy(opt);
+}
+
+static struct strata_optim_norm norm_of(struct strata_optim *opt, const float *grad, size_t elems)
+{
+    const struct strata_optim_tensor t = {.grad = grad, .grad_dtype = STRATA_F32, .elems = elems};
+    struct strata_optim_norm norm = {0};
+
+    assert_ok(strata_optim_norm_add(opt, &t, 1, &norm));
+    return norm;
+}
+
+/* The least and the largest numbers, and what is lost when it is added to 1 in double. */
+TEST(norms_lose_no_bit)
+{
+    const struct strata_optim_config c = public_config(&rule_cases[0], 1, NULL);
+    struct strata_optim *opt = create(&c);
+    static float one[] = {0x1p0f}, least[] = {0x1p-149f}, half[] = {0x1p-27f, 0}, big[PACK], bad[] = {1, NAN, INFINITY};
+    struct strata_optim_norm sum = norm_of(opt, one, 0);
+
+    assert_true(strata_optim_norm_value(&sum) == 0 && strata_optim_norm_value(NULL) == 0);
+    sum = norm_of(opt, least, 1);
+    assert_int_equal(sum.words[0], 1);
+    assert_true(strata_optim_norm_value(&sum) == 0x1p-149);
+    for (size_t i = 0; i < PACK; i++)
+        big[i] = 0x1p127f;
+    sum = norm_of(opt, big, PACK);
+    assert_true(strata_optim_norm_value(&sum) == 0x1p127 * 64);
+    for (int i = 0; i < 40; i++) /* as many as no run has */
+        strata_optim_norm_merge(&sum, &sum);
+    assert_true(strata_optim_norm_value(&sum) == 0x1p127 * 64 * 0x1p20);
+
+    sum = norm_of(opt, one, 1);
+    for (int i = 0; i < 8; i++) {
+        const struct strata_optim_norm more = norm_of(opt, half, 1);
+
+        strata_optim_norm_merge(&sum, &more);
+    }
+    assert_true(strata_optim_norm_value(&sum) == 1 + 0x1p-52);
+    sum = norm_of(opt, bad, 3);
+    assert_int_equal(sum.nonfinite, 2);
+    assert_true(isinf(strata_optim_norm_value(&sum)));
+    assert_int_equal(strata_optim_norm_add(opt, NULL, 1, &sum), STRATA_E_INVAL);
+    assert_int_equal(strata_optim_norm_add(opt, NULL, 0, NULL), STRATA_E_INVAL);
+    strata_optim_destroy(opt);
+}
+
 TEST_GROUP(NULL, NULL);
