@@ -238,6 +238,44 @@ strata_status strata_data_read_part(const struct strata_data *data, enum strata_
     return st;
 }
 
+static strata_status check_id(const char *what, int64_t id, uint32_t vocab, uint64_t index, uint32_t length)
+{
+    if (id >= 0 && id < vocab)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s %" PRIu64 " of sequence %" PRIu64 " is %" PRId64 ", the vocabulary has 0 to %u%s", what,
+                    index % length, index / length, id, vocab - 1, what[0] == 'l' ? "; -100 is not counted" : "");
+}
+
+strata_status strata_data_from_int64(const struct strata_model *model, const int64_t *ids, const int64_t *labels, bool shifted,
+                                     uint32_t sequences, uint32_t length, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t count = (uint64_t)sequences * length;
+    uint32_t vocab;
+
+    if (model == NULL || ids == NULL || tokens == NULL)
+        return st_error_missing(__func__, model == NULL ? "model" : ids == NULL ? "ids" : "tokens");
+    vocab = st_model_config(model->model)->vocab;
+    shifted = shifted && labels != NULL;
+    labels = labels != NULL ? labels : ids;
+    for (uint64_t i = 0; i < count; i++) {
+        const bool counted = labels[i] != STRATA_LABEL_IGNORED;
+        strata_status st = check_id("token", ids[i], vocab, i, length);
+
+        if (st == STRATA_OK && targets != NULL && counted)
+            st = check_id("label", labels[i], vocab, i, length);
+        if (st != STRATA_OK)
+            return st;
+        tokens[i] = (int32_t)ids[i];
+        if (targets == NULL)
+            continue;
+        if (shifted || i % length > 0)
+            targets[shifted ? i : i - 1] = counted ? (int32_t)labels[i] : -1;
+        if (!shifted && i % length == length - 1)
+            targets[i] = -1;
+    }
+    return STRATA_OK;
+}
+
 double strata_data_bits_per_byte(const struct strata_data *data, double loss)
 {
     const double bytes_per_token = data != NULL ? st_token_set_bytes_per_token(data->set) : 0;

@@ -180,6 +180,29 @@ STRATA_API strata_status strata_data_read_part(const struct strata_data *data, e
                                                uint64_t first, uint32_t count, uint32_t part, uint32_t part_count,
                                                int32_t *tokens, int32_t *targets, int32_t *positions);
 
+#define STRATA_LABEL_IGNORED (-100) /**< a label that is not counted, as PyTorch's ignore_index */
+
+/**
+ * The tokens and targets of a batch in 64-bit integers, as PyTorch and transformers have them.
+ *
+ * @param model      its vocabulary
+ * @param ids        [sequences * length] int64
+ * @param labels     the same shape, or NULL: ids.  As transformers' models take them: each token's own, or STRATA_LABEL_IGNORED;
+ * the last token of a sequence gets no target
+ * @param shifted    labels are targets already: of each token the one that follows it
+ * @param tokens     [sequences * length] int32, out: as for strata_engine_step()
+ * @param targets    the same shape, out, -1 where none is counted; NULL: not wanted, and labels is not read
+ *
+ * @return STRATA_E_INVAL  model, ids or tokens is NULL
+ *         STRATA_E_INPUT  an id or label outside the vocabulary; the sentence has its value and place.  The contents of the
+ * arrays are undefined
+ *
+ * Thread  any.
+ */
+STRATA_API strata_status strata_data_from_int64(const struct strata_model *model, const int64_t *ids, const int64_t *labels,
+                                                bool shifted, uint32_t sequences, uint32_t length, int32_t *tokens,
+                                                int32_t *targets);
+
 /** Convert a mean loss per token to bits per byte of the text that the tokens were made from; NaN if the files do not say how
  *  long it was. */
 STRATA_API double strata_data_bits_per_byte(const struct strata_data *data, double loss);

@@ -38,6 +38,46 @@ TEST_SETUP(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove
     run_close(&longer);
 }
 
+static void assert_input(strata_status st, const char *part)
+{
+    assert_int_equal(st, STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), part));
+}
+
+/* As transformers' models take a batch, and as a loss takes it; what no model can take is named. */
+TEST_SETUP(batches_of_64_bits, scratch_create, scratch_remove)
+{
+    static const int64_t ids[6] = {1, 2, 3, 4, 5, 6}, labels[6] = {-100, 2, -100, 4, -100, 6};
+    static const int32_t own[6] = {2, 3, -1, 5, 6, -1}, moved[6] = {2, -1, -1, -1, 6, -1}, same[6] = {-1, 2, -1, 4, -1, 6};
+    int64_t wrong[6];
+    int32_t tokens[6], targets[6];
+    struct run r = {0};
+
+    assert_ok(run_open(&r, run_tokens("a.bin", 2 * RUN_SEQ + 1)));
+    assert_ok(strata_data_from_int64(r.model, ids, NULL, false, 2, 3, tokens, targets));
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(tokens[i], ids[i]);
+    assert_memory_equal(targets, own, sizeof(own));
+    assert_ok(strata_data_from_int64(r.model, ids, labels, false, 2, 3, tokens, targets));
+    assert_memory_equal(targets, moved, sizeof(moved));
+    assert_ok(strata_data_from_int64(r.model, ids, labels, true, 2, 3, tokens, targets));
+    assert_memory_equal(targets, same, sizeof(same));
+    assert_ok(strata_data_from_int64(r.model, ids, NULL, true, 2, 3, tokens, targets));
+    assert_memory_equal(targets, own, sizeof(own));
+    memcpy(wrong, ids, sizeof(wrong));
+    wrong[4] = ((int64_t)1 << 32) + 5;
+    assert_refused(strata_data_from_int64(r.model, wrong, NULL, false, 2, 3, tokens, NULL),
+                   "token 1 of sequence 1 is 4294967301");
+    wrong[4] = -100;
+    assert_input(strata_data_from_int64(r.model, wrong, NULL, false, 2, 3, tokens, NULL), "is -100");
+    wrong[4] = -1;
+    assert_input(strata_data_from_int64(r.model, ids, wrong, true, 2, 3, tokens, targets), "label 1 of sequence 1 is -1");
+    assert_ok(strata_data_from_int64(r.model, ids, wrong, true, 2, 3, tokens, NULL));
+    assert_refused(strata_data_from_int64(NULL, ids, NULL, true, 2, 3, tokens, NULL), "model");
+    assert_refused(strata_data_from_int64(r.model, ids, NULL, true, 2, 3, NULL, NULL), "tokens");
+    run_close(&r);
+}
+
 static void put_digest(char out[32], const void *bytes, size_t count)
 {
     struct st_digest *d;
