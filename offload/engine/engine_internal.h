@@ -314,7 +314,7 @@ static inline bool st_engine_saves(const struct st_engine *eng)
 /* engine_ring.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 
-#define ST_RING_SLOTS_MAX 8u
+#define ST_RING_SLOTS_MAX 16u
 /* Slots that take turns, each with the transfer from or to it. */
 struct st_ring {
     unsigned char *slot[ST_RING_SLOTS_MAX];
@@ -327,6 +327,8 @@ struct st_ring {
 strata_status st_ring_bounce(struct st_ring *ring, struct st_engine *eng);
 /* Open a ring over the slots that the program's reads of this kind fill; none: an empty ring, which is only to be closed. */
 void st_ring_open(struct st_ring *ring, const struct st_engine *eng, enum st_op_kind kind);
+/* Cut each slot, of at least `bytes`, into as many of at least `part` bytes as fit: small transfers keep a drive busy as well. */
+void st_ring_split(struct st_ring *ring, uint64_t bytes, uint64_t part);
 /* The next slot, once its transfer is over. */
 strata_status st_ring_take(struct st_ring *ring, struct st_engine *eng, unsigned char **out);
 /* Start a transfer of `bytes` at `at` of an extent with the slot that was taken last. */

@@ -376,6 +376,25 @@ static strata_status finish(struct load *l, strata_status st)
     return st == STRATA_OK ? STRATA_OK : st_error_again(st, &error);
 }
 
+/* What is written of a chunk's state is a small part of a slot. */
+static void open_states(struct load *l)
+{
+    const struct st_program *program = l->eng->program;
+    uint64_t most = 0, fresh = 0;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++) {
+        const struct st_chunk *chunk = &program->chunks[c];
+
+        if (chunk->state != ST_WHERE_NVME)
+            continue;
+        most = most > chunk->bytes ? most : chunk->bytes;
+        fresh = fresh > st_chunk_fresh_bytes(chunk) ? fresh : st_chunk_fresh_bytes(chunk);
+    }
+    st_ring_open(&l->states, l->eng, ST_OP_READ_STATE);
+    if (most > 0)
+        st_ring_split(&l->states, most, fresh);
+}
+
 static strata_status load_all(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
     struct load l = {.eng = eng, .fill = fill, .ctx = ctx};
@@ -384,7 +403,7 @@ static strata_status load_all(struct st_engine *eng, st_engine_fill_fn *fill, vo
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    st_ring_open(&l.states, eng, ST_OP_READ_STATE);
+    open_states(&l);
     st_ring_open(&l.weights, eng, ST_OP_READ_WEIGHT);
     if (l.states.count > 0)
         l.zero_sum = zeros_sum(eng, ST_TILE_ELEMS);

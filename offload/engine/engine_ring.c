@@ -49,6 +49,15 @@ void st_ring_open(struct st_ring *ring, const struct st_engine *eng, enum st_op_
     }
 }
 
+void st_ring_split(struct st_ring *ring, uint64_t bytes, uint64_t part)
+{
+    const uint32_t slots = ring->count;
+
+    for (uint64_t at = part; at + part <= bytes; at += part)
+        for (uint32_t i = 0; i < slots && ring->count < ST_RING_SLOTS_MAX; i++)
+            ring->slot[ring->count++] = ring->slot[i] + at;
+}
+
 static strata_status wait_for(struct st_ring *ring, struct st_engine *eng, uint32_t i)
 {
     if (!ring->busy[i])
