@@ -261,7 +261,7 @@ strata_status strata_engine_save(struct strata_engine *engine, const struct stra
     struct strata_save_opts o;
     strata_status st = st_handle_opts(&o, sizeof(o), opts, "strata_save_opts");
 
-    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS)) != STRATA_OK)
         return st;
     st = save(engine, &o);
     st_handle_leave(engine);

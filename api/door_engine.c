@@ -388,7 +388,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
 strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                  const int32_t *positions, struct strata_step *result)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS);
 
     if (st != STRATA_OK)
         return st;
@@ -418,7 +418,7 @@ static strata_status set_lr(struct strata_engine *engine, double lr)
 
 strata_status strata_engine_set_lr(struct strata_engine *engine, double lr)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS);
 
     if (st != STRATA_OK)
         return st;
@@ -434,6 +434,18 @@ strata_status strata_engine_flush(struct strata_engine *engine)
     if (st != STRATA_OK)
         return st;
     st = st_engine_flush(engine->run.engine, NULL);
+    st_handle_leave(engine);
+    return st;
+}
+
+strata_status strata_engine_end_training(struct strata_engine *engine)
+{
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    if ((st = st_checkpointer_check_due(engine->run.checkpointer, __func__)) == STRATA_OK)
+        st = st_engine_end_training(engine->run.engine);
     st_handle_leave(engine);
     return st;
 }
@@ -515,7 +527,7 @@ strata_status strata_engine_check(const struct strata_engine *engine)
 
 strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33])
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS);
 
     if (st != STRATA_OK)
         return st;

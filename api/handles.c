@@ -45,9 +45,13 @@ static strata_status check_needs(const struct strata_engine *e, const char *func
 {
     const strata_status st = needs >= ST_HANDLE_GOES_ON ? st_engine_ended(e->run.engine) : STRATA_OK;
 
-    if (st != STRATA_OK || needs < ST_HANDLE_LOADED || e->loaded)
+    if (st != STRATA_OK || needs < ST_HANDLE_LOADED)
         return st;
-    return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);
+    if (!e->loaded)
+        return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);
+    if (needs == ST_HANDLE_TRAINS && !st_engine_trains(e->run.engine))
+        return st_error(STRATA_E_INVAL, "%s: after strata_engine_end_training(): strata_engine_load() comes first", function);
+    return STRATA_OK;
 }
 
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs)

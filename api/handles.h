@@ -202,12 +202,12 @@ strata_status st_handle_text_end(struct st_kept_text *t, strata_status st);
 void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);
 
 /* What a call needs of its engine; each includes those before it. */
-enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
+enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED, ST_HANDLE_TRAINS };
 
 /** Begin a call on an engine; after STRATA_OK st_handle_leave() ends it.
  *
- *  @return E_INVAL: there is no engine, another process created it, or nothing is loaded; E_BUSY: another call is in progress;
- *          the status that ended the engine */
+ *  @return E_INVAL: there is no engine, another process created it, nothing is loaded, or training has ended; E_BUSY: another
+ *          call is in progress; the status that ended the engine */
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
 /** strata_engine_forward() within such a call. */

@@ -235,13 +235,23 @@ static void take_loss(struct train *t)
     t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
 }
 
+/* Makes the last update: without a checkpoint and digests nobody reads the state that it leaves. */
+static strata_status end_training(struct train *t)
+{
+    if (t->args->digest || t->checkpoints.dir[0] != '\0')
+        return strata_engine_flush(t->run.engine);
+    return strata_engine_end_training(t->run.engine);
+}
+
 static strata_status evaluate(struct train *t, struct cli_step *step)
 {
     strata_status st;
 
     if (t->evaluated_at == t->steps_done)
         return STRATA_OK;
-    st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
+    st = t->steps_done == t->steps ? end_training(t) : STRATA_OK;
+    if (st == STRATA_OK)
+        st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
     cli_progress_work_end(&t->progress);
     t->eval_cut = t->checkpoints.opts.eval_due = st == STRATA_E_CANCELLED;
     if (t->eval_cut)
@@ -436,7 +446,7 @@ static strata_status train_loop(struct train *t)
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
-        st = strata_engine_flush(t->run.engine);
+        st = end_training(t);
     if (st == STRATA_OK)
         st = check_learnt(t);
     return st == STRATA_OK ? cli_checkpoints_end(&t->checkpoints, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;

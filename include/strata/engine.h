@@ -180,6 +180,14 @@ STRATA_API void strata_engine_request(struct strata_engine *engine, uint32_t bit
 STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
 
 /**
+ * The same where only the weights are wanted from now on: optimizer state on NVMe is not written back. Evaluations and exports
+ * may follow; strata_engine_step(), strata_engine_digest() and saves are STRATA_E_INVAL until strata_engine_load().
+ *
+ * @return as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_end_training(struct strata_engine *engine);
+
+/**
  * Run only forward over the sequences of a step; flushes first.
  *
  * @param tokens, targets, positions  as in strata_engine_step()

@@ -123,7 +123,7 @@ void st_engine_start_run(struct st_engine *eng)
     eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
     eng->beta2 = eng->training.optimizer.beta2;
     st_engine_begin_volumes(eng); /* an earlier run may have adopted a checkpoint's */
-    eng->base_saved = eng->adopted = false;
+    eng->base_saved = eng->adopted = eng->state_ends = false;
 }
 
 strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts)
@@ -381,6 +381,17 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
     if (result != NULL)
         *result = eng->result;
     return STRATA_OK;
+}
+
+strata_status st_engine_end_training(struct st_engine *eng)
+{
+    eng->state_ends = true;
+    return st_engine_flush(eng, NULL);
+}
+
+bool st_engine_trains(const struct st_engine *eng)
+{
+    return !eng->state_ends;
 }
 
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,

@@ -161,6 +161,11 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
                                     const int32_t *positions, struct st_step_result *result, struct st_saved *saved);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
+/** The same for the last time: state on NVMe is not written back, so that neither steps nor saves nor digests may follow until
+ *  weights are loaded again; the caller sees to that. */
+strata_status st_engine_end_training(struct st_engine *eng);
+/** Whether state is whole: st_engine_end_training() did not come after the last load. */
+bool st_engine_trains(const struct st_engine *eng);
 /** The status and sentence of the failure or cancel that ended the engine; OK: it goes on. */
 strata_status st_engine_ended(const struct st_engine *eng);
 /** The same without a sentence: after a call that failed, whether it was only refused. */

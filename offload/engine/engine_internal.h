@@ -113,6 +113,7 @@ struct st_engine {
     strata_status io_status, apart_status; /* apart: of transfers whose failure is their own */
     struct st_sentence io_error, apart_error;
     atomic_int cancelled;
+    bool state_ends;  /* updates leave state on NVMe as it was: st_engine_end_training() */
     bool has_moments; /* a cycle or a resume may have written some: until then the arenas hold zeros where loads want them */
     strata_status poisoned;
 

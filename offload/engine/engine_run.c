@@ -268,8 +268,12 @@ static strata_status issue_ready_io(struct st_engine *eng)
 
     for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
         for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP;) {
-            const strata_status st = issue_io(eng, op);
+            strata_status st = STRATA_OK;
 
+            if (eng->state_ends && eng->program->ops[op].kind == ST_OP_WRITE_STATE)
+                st_dispatch_finish(&eng->dispatch, op);
+            else
+                st = issue_io(eng, op);
             if (st != STRATA_OK)
                 return st;
             st_dispatch_pass(d, lane);

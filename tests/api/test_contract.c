@@ -100,6 +100,7 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_engine_set_lr(NULL, 1), "engine is NULL");
     assert_refused(strata_engine_step(NULL, ids, ids, NULL, NULL), "engine is NULL");
     assert_refused(strata_engine_flush(NULL), "engine is NULL");
+    assert_refused(strata_engine_end_training(NULL), "engine is NULL");
     assert_refused(strata_engine_eval(NULL, ids, ids, NULL, &loss, &seen), "engine is NULL");
     assert_refused(strata_engine_eval_data(NULL, data, &eval), "engine is NULL");
     assert_refused(strata_engine_forward(NULL, ids, 1, 0, logits), "engine is NULL");

@@ -51,6 +51,7 @@ static void *intrude(void *ctx)
     assert_busy(strata_engine_load(r->engine), "load");
     assert_busy(strata_engine_step(r->engine, ids, ids, NULL, NULL), "step");
     assert_busy(strata_engine_flush(r->engine), "flush");
+    assert_busy(strata_engine_end_training(r->engine), "end_training");
     assert_busy(strata_engine_eval(r->engine, ids, ids, NULL, &loss, &seen), "eval");
     assert_busy(strata_engine_eval_data(r->engine, r->data, &eval), "eval_data");
     assert_busy(strata_engine_forward(r->engine, ids, 1, 0, logits), "forward");

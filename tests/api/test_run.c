@@ -202,6 +202,54 @@ TEST_SETUP(an_export_is_opened_again, scratch_create, scratch_remove)
     run_close(&from);
 }
 
+static uint64_t written(const struct run *r)
+{
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+
+    assert_ok(strata_engine_get_info(r->engine, &info));
+    return info.write_bytes;
+}
+
+/* The weights are those of a flush, for fewer bytes written; the next load begins again. */
+TEST_SETUP(training_ends_without_its_state, scratch_create, scratch_remove)
+{
+    static const char text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
+                               "\"gradient_clipping\": 1.0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}}";
+    struct strata_export *out = NULL;
+    struct run r = {.text = text, .dir = scratch_dir};
+    struct digests flushed, again;
+    uint64_t before, of_flush;
+    char weights[33], dir[64];
+
+    snprintf(dir, sizeof(dir), "%s", scratch_path("out"));
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, dir, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    before = written(&r);
+    assert_ok(strata_engine_flush(r.engine));
+    of_flush = written(&r) - before;
+    digest(&flushed, &r);
+
+    assert_ok(strata_engine_load(r.engine));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    before = written(&r);
+    assert_ok(strata_engine_end_training(r.engine));
+    assert_true(written(&r) - before < of_flush / 2);
+    assert_ok(strata_engine_export(r.engine, out));
+    assert_ok(strata_directory_digest(dir, weights));
+    assert_string_equal(weights, flushed.weights);
+    assert_refused(run_train(&r, 0, 1, NULL), "strata_engine_load() comes first");
+    assert_refused(strata_engine_digest(r.engine, again.weights, again.state), "strata_engine_load() comes first");
+    assert_refused(strata_engine_save(r.engine, NULL), "strata_engine_load() comes first");
+
+    assert_ok(strata_engine_load(r.engine));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    digest(&again, &r);
+    assert_same(&flushed, &again);
+    run_close(&r);
+}
+
 /* What is frozen lies apart in its page, not in the digest. */
 TEST_SETUP(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove)
 {
