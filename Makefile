@@ -18,7 +18,7 @@ DESTDIR ?=
 FUZZ_ROUNDS ?= 1000000
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps build test test-caps demo demo-chat install matrix fuzz clean help
+.PHONY: all deps build test test-caps test-python demo demo-chat install matrix fuzz clean help
 
 all: build
 
@@ -41,6 +41,10 @@ test:
 # Of a build that `make test` has made.
 test-caps:
 	tools/test_caps.sh $(CHECK)
+
+# With torch and others from the network, into a virtual environment below build/; `make test` runs what needs none of them.
+test-python: deps
+	tools/test_python.sh build/python
 
 demo: deps
 	cmake --preset release
@@ -79,6 +83,7 @@ help:
 	@echo "make build    library, program, tests and benches into $(BUILD)"
 	@echo "make test     install, build with warnings as errors, run all tests but the full matrix"
 	@echo "make test-caps  the tests under each cap of oneDNN's instruction set, and with 1, 2, 3 workers (hours); a table of what failed"
+	@echo "make test-python  the Python package as pip installs it, with torch, transformers, accelerate and peft (from the network)"
 	@echo "make demo     install, build, train with state on three tiers and compare digests"
 	@echo "make demo-chat  install, build, train a small model and an adapter that answers questions about strata"
 	@echo "make install  program, library, headers, examples and documents into PREFIX ($(PREFIX)), below DESTDIR"

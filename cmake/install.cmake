@@ -44,6 +44,10 @@ if(STRATA_HAVE_CUDA)
   string(APPEND STRATA_PC_LIBS_PRIVATE " -L${cudart_dir} -lcudart_static -lrt -ldl")
 endif()
 
+# What a wheel has beside python/strata (pyproject.toml).
+install(TARGETS strata RUNTIME DESTINATION bin COMPONENT python EXCLUDE_FROM_ALL)
+install(FILES $<TARGET_FILE:strata_shared> DESTINATION lib RENAME libstrata.so COMPONENT python EXCLUDE_FROM_ALL)
+
 # The headers and the project state one version.
 file(STRINGS include/strata/types.h version_line REGEX "STRATA_VERSION_STRING")
 if(NOT version_line MATCHES "\"${PROJECT_VERSION}\"")

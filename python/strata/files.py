@@ -1,0 +1,56 @@
+"""What runs leave: checkpoints and adapters as directories of Hugging Face's, their digests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+from ._abi import Text, encoded
+from ._calls import Stop, blocked
+from ._report import abi
+
+Progress = Callable[[str, int, int], object]
+
+
+def export(
+    checkpoint: Text,
+    out: Text,
+    *,
+    model: Text | None = None,
+    merge: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a checkpoint's weights as a directory of Hugging Face's; returns it.
+
+    merge  the checkpoint, or directory, has an adapter: `out` is the model with it added to its weights
+    model  with merge: the model that the adapter was trained beside; default: the one that its run began with
+    """
+    stop = Stop(progress)
+
+    def work() -> Path:
+        how = abi().make("strata_export_opts", overwrite=overwrite)
+        opts = abi().make("strata_verify_opts", progress=stop.function)
+        abi().strata_verify_export(encoded(checkpoint), encoded(out), ctypes.byref(how), ctypes.byref(opts))
+        return Path(encoded(out).decode("utf-8", "surrogateescape"))
+
+    def merged() -> Path:
+        opts = abi().make(
+            "strata_merge_opts", adapter=checkpoint, model=model, out=out, overwrite=overwrite, progress=stop.function
+        )
+        abi().strata_adapter_merge(ctypes.byref(opts))
+        return Path(encoded(out).decode("utf-8", "surrogateescape"))
+
+    return stop.call(merged if merge else work)
+
+
+def digest(path: Text) -> str:
+    """Digest of the weights of a directory of Hugging Face's: the one that `strata digest` prints."""
+
+    def work() -> str:
+        made = ctypes.create_string_buffer(33)
+        abi().strata_directory_digest(encoded(path), made)
+        return made.value.decode()
+
+    return blocked(work)

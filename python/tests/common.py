@@ -1,0 +1,53 @@
+"""What several tests need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import strata
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("STRATA_PROGRAM", "")
+HERE = strata.Machine(file=ROOT / "tests" / "machines" / "two-cores.json")  # whose rates need no measuring
+TINY = {"train_batch_size": 2, "bf16": {"enabled": False}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+
+
+class InScratch(unittest.TestCase):
+    """A test with a directory of its own and a text in it."""
+
+    scratch: Path
+    book: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.scratch = Path(tempfile.mkdtemp(prefix="strata-python-"))
+        cls.addClassCleanup(shutil.rmtree, cls.scratch)
+        cls.book = cls.scratch / "book.txt"
+        cls.book.write_text((ROOT / "docs" / "design.md").read_text()[:8000])
+
+
+def open_files() -> set[str]:
+    """What this process has open, without descriptors that come and go with the look itself."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+    return {name for name in found if "/proc/" not in name}
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def python(script: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )

@@ -1,0 +1,139 @@
+"""The plain functions give what the program gives."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import unittest
+
+import strata
+
+from .common import HERE, PROGRAM, ROOT, TINY, InScratch
+
+
+def program(*words: object) -> list[dict[str, object]]:
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+class Planning(InScratch):
+    def test_a_plan_is_the_programs(self) -> None:
+        config = self.scratch / "plan.json"
+        config.write_text(json.dumps(TINY))
+        machine = strata.Machine(gpu="4090", ram="128GB", drives=["gen4:2TBx2"])
+        made = strata.plan("nano", config, machine=machine, steps=100)
+        words = ("--gpu", "4090", "--ram", "128GB", "--drive", "gen4:2TBx2", "--max-steps", 100, "--json")
+        (told,) = program("plan", "--model", "nano", "--config", config, *words)
+        self.assertEqual(made, told)
+        self.assertTrue(made["fits"])
+        self.assertIn("4090", str(made))
+        self.assertTrue(made._repr_html_().startswith("<pre>"))
+
+    def test_what_does_not_fit_is_an_answer(self) -> None:
+        made = strata.plan("llama-3-8b", overrides={"strata.device_memory": "1GiB", "strata.host_memory": "1GiB"})
+        self.assertFalse(made["fits"])
+        self.assertGreater(made["tiers"]["host"]["minimum"] + made["tiers"]["device"]["minimum"], 1 << 30)
+
+    def test_advice_has_a_configuration_that_plans_the_same(self) -> None:
+        machine = strata.Machine(gpu="4090", ram="64GB", drives=["gen4:2TB"])
+        advice = strata.advise("nano", machine=machine, seq_len=128, batch_tokens=1024)
+        self.assertTrue(advice["fits"])
+        made = strata.plan("nano", advice["config"], machine=machine, seq_len=128)
+        self.assertEqual(made["tiers"], advice["plan"]["tiers"])
+
+    def test_check_names_each_key_and_problem(self) -> None:
+        checked = strata.check({"train_batch_size": 4, "no_such_key": 1, "bf16": {"enabled": True}})
+        rows = {row["path"]: row for row in checked}
+        self.assertEqual((rows["train_batch_size"]["origin"], rows["no_such_key"]["verdict"]), ("file", "rejected"))
+        self.assertTrue(any("no_such_key" in problem for problem in checked.problems))
+        self.assertIn("<th>path</th>", checked._repr_html_())
+        self.assertEqual(strata.check({"train_batch_size": 4}).problems, [])
+
+    def test_info_is_the_programs(self) -> None:
+        self.assertEqual(strata.info().keys(), program("info", "--json")[0].keys())
+
+
+class Training(InScratch):
+    def test_a_run_is_the_programs(self) -> None:
+        config = self.scratch / "ds.json"
+        config.write_text(json.dumps(TINY))
+        arguments = {"steps": 4, "seq_len": 64, "eval_data": self.book, "eval_every": 2}
+        steps = list(strata.train("nano", self.book, config=TINY, machine=HERE, out=self.scratch / "ours", **arguments))
+        lines = program(
+            *("train", "--model", "nano", "--data", self.book, "--config", config, "--max-steps", 4, "--seq-len", 64),
+            *(
+                "--eval-data",
+                self.book,
+                "--eval-every",
+                2,
+                "--out",
+                self.scratch / "theirs",
+                "--digest",
+                "--json",
+                "--machine",
+                HERE.file,
+            ),
+        )
+        for step, line in zip(steps, lines[1:5], strict=True):
+            for key in ("step", "epoch", "loss", "bits_per_byte", "grad_norm", "lr", "tokens", "tokens_total", "bytes"):
+                self.assertEqual(step[key], line[key], key)
+            self.assertEqual(step.get("eval_loss"), line.get("eval_loss"))
+            self.assertLessEqual(step.keys(), line.keys())
+        self.assertEqual(strata.digest(self.scratch / "ours"), lines[-1]["summary"]["weights_digest"])
+        self.assertIn("<td>4</td>", strata.Table(steps)._repr_html_())
+
+    def test_a_run_that_is_left_goes_on_with_the_same_bits(self) -> None:
+        whole = list(
+            strata.train("nano", self.book, config=TINY, machine=HERE, steps=5, seq_len=64, out=self.scratch / "whole")
+        )
+        run = strata.train("nano", self.book, config=TINY, machine=HERE, steps=5, seq_len=64, save=self.scratch / "saved")
+        self.assertEqual(next(run)["loss"], whole[0]["loss"])
+        next(run)
+        run.close()
+        out = self.scratch / "gone-on"
+        rest = strata.train(
+            "nano", self.book, config=TINY, machine=HERE, steps=5, seq_len=64, save=self.scratch / "saved", resume=True, out=out
+        )
+        self.assertEqual([step["step"] for step in rest], [3, 4, 5])
+        self.assertEqual(strata.digest(out), strata.digest(self.scratch / "whole"))
+        strata.export(self.scratch / "saved", self.scratch / "exported")
+        self.assertEqual(strata.digest(self.scratch / "exported"), strata.digest(out))
+
+    def test_generate_continues_a_text(self) -> None:
+        for step in strata.train("nano", self.book, config=TINY, machine=HERE, steps=1, seq_len=64, out=self.scratch / "model"):
+            self.assertTrue(math.isfinite(step["loss"]))
+        with strata.Generator(self.scratch / "model", temperature=0, context=64) as generator:
+            text = "".join(generator.stream("the plan", max_tokens=8))
+            tokens = list(generator.tokens(b"the plan", max_tokens=8))
+        self.assertEqual(len(tokens), 8)
+        self.assertEqual(text, bytes(tokens).decode("utf-8", "replace"))
+        again = strata.generate(self.scratch / "model", "the plan", max_tokens=8, temperature=0)
+        self.assertEqual(again, text)
+
+
+class Tokens(unittest.TestCase):
+    def test_texts_and_conversations(self) -> None:
+        with strata.Tokenizer(ROOT / "tests/golden/chat/qwen") as tokenizer:
+            ids = tokenizer.encode("Grüße aus 北京 \U0001f600")
+            self.assertEqual(tokenizer.decode(ids), "Grüße aus 北京 \U0001f600")
+            self.assertEqual("".join(tokenizer.stream(ids)), "Grüße aus 北京 \U0001f600")
+            with tokenizer.chat([{"role": "user", "content": "Who are you?"}], date="2026-07-31") as chat:
+                first = chat.ids
+                chat.add("assistant", "I am.")
+                self.assertGreater(len(chat.ids), len(first))
+            self.assertIn("Who are you?", tokenizer.decode(first))
+            self.assertEqual(tokenizer.encode(""), [])
+
+
+class Bench(unittest.TestCase):
+    def test_rows_are_a_table(self) -> None:
+        table = strata.bench("optim", params="4K", layout="split", repeats=1, isa="scalar")
+        self.assertIn("scalar", table.column("variant"))
+        with self.assertRaises(strata.Error) as raised:
+            strata.bench("no-such-bench")
+        self.assertEqual(raised.exception.exit_code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
