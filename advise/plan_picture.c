@@ -212,14 +212,14 @@ static void write_head(struct page *page, const struct st_case *of, const struct
     if (w->params < all)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", st_count_text(trained, w->params));
     snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %s%s", st_count_text(params, all),
-             frozen, w->block_count, st_plan_step_text(step, plan), ranks);
+             frozen, st_block_count(w), st_plan_step_text(step, plan), ranks);
     if (!plan->fits)
         return;
     snprintf(page->lines[page->line_count++], TEXT,
              "schedule: %s update, %s; weights of %u of %u pages stay on the device, %u of %u blocks keep their activations",
              st_update_name(plan->policy.update),
              plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", st_report_resident(&plan->program),
-             w->page_count, plan->decided.kept_blocks, w->block_count);
+             w->page_count, plan->decided.kept_blocks, st_block_count(w));
     if (p->seconds > 0)
         add_bounds(page, of, p);
     if (!p->simulated)

@@ -82,7 +82,7 @@ static void print_model(const struct st_plan *plan, FILE *file)
     if (w->params < params)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", params_text(trained, w, true, ""));
     st_print(file, "%s: %s%s, %u blocks; a step is %s%s\n", w->name, params_text(all, w, false, " parameters"), frozen,
-             w->block_count, st_plan_step_text(step, plan), leaves);
+             st_block_count(w), st_plan_step_text(step, plan), leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
@@ -284,11 +284,11 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         "logits, activation checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", st_report_resident(&plan->program),
-        w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_slices, w->head_count,
+        w->page_count, plan->decided.kept_blocks, st_block_count(w), plan->decided.kept_slices, st_slice_count(w),
         st_tier_name(plan->decided.activation_tier));
     if (sliced_pages(plan) > 0)
         st_print(file, "  %u of %u blocks are on the device in slices, and made whole there for each use\n", sliced_pages(plan),
-                 w->block_count);
+                 st_block_count(w));
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
@@ -297,7 +297,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              plan->program.chunk_count, plan->decided.cached_weight_pages);
     if (streamed_pages(plan) > 0)
         st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", streamed_pages(plan),
-                 w->block_count);
+                 st_block_count(w));
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
              plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
@@ -466,9 +466,9 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "cached_weight_pages", plan->decided.cached_weight_pages);
     st_json_put_u64(w, "chunks", plan->program.chunk_count);
     st_json_put_u64(w, "cached_chunks", plan->decided.cached_chunks);
-    st_json_put_u64(w, "blocks", plan->program.workload.block_count);
+    st_json_put_u64(w, "blocks", st_block_count(&plan->program.workload));
     st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
-    st_json_put_u64(w, "head_slices", plan->program.workload.head_count);
+    st_json_put_u64(w, "head_slices", st_slice_count(&plan->program.workload));
     st_json_put_u64(w, "kept_head_slices", plan->decided.kept_slices);
     st_json_put_u64(w, "weight_slots", plan->decided.slots.weights);
     st_json_put_u64(w, "host_weight_slots", plan->decided.slots.host_weights);

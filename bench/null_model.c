@@ -39,54 +39,61 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* --- the workload --- */
 
-static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t elems, uint32_t rows)
+static bool add_page(struct st_workload *w, unsigned flags, uint64_t elems, uint32_t rows)
 {
-    struct st_page *page = &w->pages[w->page_count++];
+    struct st_page *page = st_workload_add_page(w, flags);
 
-    *page = (struct st_page){.kind = kind, .layer = layer, .row_count = rows};
+    if (page == NULL)
+        return false;
+    page->row_count = rows;
     (void)st_page_add(page, ST_GROUP_DECAY, w->dtype, elems);
     w->params += elems;
+    return true;
 }
 
 /* Bytes and FLOPs of compute that never runs: small, but not 0. */
-static void add_costs(struct st_workload *w)
+static bool add_layer(struct st_workload *w, enum st_layer_kind kind)
 {
-    w->activation_bytes = (uint64_t)SEQ * HIDDEN * strata_dtype_bytes(w->dtype);
-    w->block_internal_bytes = w->block_workspace_bytes = w->head_internal_bytes = w->head_workspace_bytes = 4096;
-    w->block_forward_flops = w->block_backward_flops = w->head_forward_flops = w->head_backward_flops = 1;
-    w->model_flops_per_token = 1;
+    if (!st_workload_add_layer(w, kind))
+        return false;
+    w->layers[w->layer_count - 1] = (struct st_layer){
+        .kind = kind,
+        .use_first = w->use_count,
+        .boundary_bytes = kind == ST_LAYER_LOSS ? 0 : (uint64_t)SEQ * HIDDEN * strata_dtype_bytes(w->dtype),
+        .internal_bytes = kind == ST_LAYER_LOOKUP ? 0 : 4096,
+        .forward_flops = kind == ST_LAYER_LOOKUP ? 0 : 1,
+        .backward_flops = kind == ST_LAYER_LOOKUP ? 0 : 1,
+    };
+    return true;
+}
+
+static bool add_layers(struct st_workload *w, uint32_t blocks, uint64_t block)
+{
+    if (!add_layer(w, ST_LAYER_LOOKUP) || !add_page(w, ST_PAGE_GATHERED, VOCAB * HIDDEN, VOCAB))
+        return false;
+    for (uint32_t b = 0; b < blocks; b++)
+        if (!add_layer(w, ST_LAYER_BLOCK) || !add_page(w, 0, block, 0))
+            return false;
+    return add_layer(w, ST_LAYER_LOSS) && add_page(w, ST_PAGE_SMALL, HIDDEN, 0) && add_page(w, 0, VOCAB * HIDDEN, VOCAB);
 }
 
 static strata_status make_workload(struct st_workload *w, uint64_t params, uint32_t threads)
 {
     const uint64_t block = clamp(round_up(params / BLOCKS_LEAST, ST_NORM_BLOCK), ST_NORM_BLOCK, BLOCK_MOST);
-    const uint32_t blocks = (uint32_t)((params + block - 1) / block);
 
     *w = (struct st_workload){.name = "null",
                               .dtype = STRATA_BF16,
-                              .block_count = blocks,
                               .vocab = VOCAB,
                               .hidden = HIDDEN,
                               .seq = SEQ,
                               .micro_batch = 1,
                               .grad_accum = 1,
-                              .position_page = ST_NO_PAGE,
-                              .table_count = 1,
-                              .block_first = 1,
-                              .norm_page = blocks + 1,
-                              .head_first = blocks + 2,
-                              .head_count = 1,
+                              .workspace_bytes = 4096,
                               .constants_bytes = NOISE_ELEMS * sizeof(float),
+                              .model_flops_per_token = 1,
                               .workers = threads};
-    w->pages = calloc(blocks + 3, sizeof(*w->pages));
-    if (w->pages == NULL)
-        return st_nomem((blocks + 3) * sizeof(*w->pages));
-    add_page(w, ST_PAGE_TABLE, 0, VOCAB * HIDDEN, VOCAB);
-    for (uint32_t b = 0; b < blocks; b++)
-        add_page(w, ST_PAGE_BLOCK, 1 + b, block, 0);
-    add_page(w, ST_PAGE_NORM, blocks + 1, HIDDEN, 0);
-    add_page(w, ST_PAGE_HEAD, blocks + 1, VOCAB * HIDDEN, VOCAB);
-    add_costs(w);
+    if (!add_layers(w, (uint32_t)((params + block - 1) / block), block))
+        return st_nomem(0);
     return st_workload_check(w);
 }
 

@@ -202,28 +202,19 @@ uint32_t st_head_rows(const struct st_model *m)
 
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count)
 {
-    const struct st_workload *w = &m->workload;
+    const uint32_t block = page - m->at.block_first;
 
-    assert(page < w->page_count);
-    *first = 0;
     *count = 1;
-    switch (w->pages[page].kind) {
-    case ST_PAGE_TABLE:
-        return;
-    case ST_PAGE_POSITIONS:
-        *first = 1;
-        return;
-    case ST_PAGE_BLOCK:
-        *first = m->block_tensors[page - w->block_first];
-        *count = m->block_tensors[page - w->block_first + 1] - *first;
-        return;
-    case ST_PAGE_NORM:
-        *first = m->block_tensors[w->block_count];
+    if (page < m->at.block_first) {
+        *first = page == m->at.positions;
+    } else if (page < m->at.norm) {
+        *first = m->block_tensors[block];
+        *count = m->block_tensors[block + 1] - *first;
+    } else if (page == m->at.norm) {
+        *first = m->block_tensors[block];
         *count = m->norm_tensor_count;
-        return;
-    case ST_PAGE_HEAD:
+    } else {
         *first = m->tensor_count - 1;
-        return;
     }
 }
 

@@ -30,7 +30,13 @@ struct st_model {
     struct st_model_batch batch;   /* without the borrowed patterns */
     uint32_t value_bytes;          /* of a weight or an activation */
     struct st_model_widths width;
-    struct st_workload workload;
+    struct st_workload workload; /* layers: lookup, blocks, losses; layer b + 1 is block b */
+    struct st_model_pages {
+        uint32_t table_count;            /* slices of the table: pages 0 .. */
+        uint32_t positions;              /* or ST_NO_PAGE */
+        uint32_t block_first, norm;      /* block b is page block_first + b */
+        uint32_t head_first, head_count; /* slices of the head's matrix; tied: the table's */
+    } at;
     struct st_tensor *tensors; /* [tensor_count], in parameter order */
     uint32_t tensor_count;
     uint32_t *block_tensors; /* [blocks + 1] the first of each block; behind the last: the final norm's first */

@@ -167,7 +167,6 @@ static void workload_numbers(struct st_model *m)
 
     snprintf(w->name, sizeof(w->name), "%s", c->name);
     w->dtype = m->batch.dtype;
-    w->block_count = c->blocks;
     w->vocab = c->vocab;
     w->hidden = c->hidden;
     w->seq = m->batch.seq;
@@ -176,29 +175,34 @@ static void workload_numbers(struct st_model *m)
     w->documents = m->batch.documents;
     w->generate = m->batch.generate;
     w->workers = m->batch.workers > 0 ? m->batch.workers : 1;
-    w->table_first = 0;
-    w->table_count = (c->vocab + slice - 1) / slice;
-    w->position_page = c->positions == ST_POSITION_LEARNED ? w->table_count : ST_NO_PAGE;
-    w->block_first = w->table_count + (c->positions == ST_POSITION_LEARNED ? 1 : 0);
-    w->norm_page = w->block_first + c->blocks;
-    w->tied = !c->untied;
-    w->head_first = w->tied ? w->table_first : w->norm_page + 1;
-    w->head_count = w->table_count;
-    w->page_count = w->norm_page + 1 + (w->tied ? 0 : w->head_count);
+    m->at.table_count = m->at.head_count = (c->vocab + slice - 1) / slice;
+    m->at.positions = c->positions == ST_POSITION_LEARNED ? m->at.table_count : ST_NO_PAGE;
+    m->at.block_first = m->at.table_count + (c->positions == ST_POSITION_LEARNED ? 1 : 0);
+    m->at.norm = m->at.block_first + c->blocks;
+    m->at.head_first = c->untied ? m->at.norm + 1 : 0;
+}
+
+/* The scratch of a block's attention, and with it of all ops, depends on the device. */
+static void workload_scratch(struct st_model *m)
+{
+    const uint64_t block = st_block_workspace_layout(m).bytes, head = st_head_workspace_layout(m).bytes;
+
+    m->workload.workspace_bytes = block > head ? block : head;
 }
 
 static void workload_bytes(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
+    const uint64_t block = w->generate ? st_block_cache_layout(m).bytes : st_block_values_layout(m).bytes;
 
-    w->activation_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * m->value_bytes;
-    w->block_internal_bytes = w->generate ? st_block_cache_layout(m).bytes : st_block_values_layout(m).bytes;
-    w->block_workspace_bytes = st_block_workspace_layout(m).bytes;
-    w->head_internal_bytes = st_head_internals_layout(m).bytes;
-    w->head_workspace_bytes = st_head_workspace_layout(m).bytes;
+    for (uint32_t l = 0; l + 1 < w->layer_count; l++) {
+        w->layers[l].boundary_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * m->value_bytes;
+        w->layers[l].internal_bytes = l > 0 ? block : 0;
+    }
+    w->layers[w->layer_count - 1].internal_bytes = st_head_internals_layout(m).bytes;
     w->logit_cap = w->generate ? m->config.logit_cap : 0.0f;
     w->logits_offset = w->generate ? st_head_internals_layout(m).logits : 0;
-    w->embed_workspace_bytes = 0;
+    workload_scratch(m);
 }
 
 /* Fraction of the model's own matrices in pages first .. first + count - 1 that get no gradient. */
@@ -241,17 +245,22 @@ static void workload_flops(struct st_model *m)
     const double rows = (double)m->batch.micro_batch * m->batch.seq;
     const double linear = 2.0 * hidden * (m->width.qkv + attention + m->width.fc + (double)m->config.ffn);
     struct st_workload *w = &m->workload;
+    struct st_layer *head = &w->layers[w->layer_count - 1], block = w->layers[1];
     double params = 0.0, adapters_forward, adapters_backward;
 
     adapter_flops(m, &adapters_forward, &adapters_backward);
     for (uint32_t i = 0; i < w->page_count; i++)
         params += (double)w->pages[i].params;
-    w->block_forward_flops = rows * (linear + 4.0 * seq * attention);
-    w->block_backward_flops = 2.0 * w->block_forward_flops - rows * linear * frozen_fraction(m, w->block_first, w->block_count);
-    w->block_forward_flops += rows * adapters_forward;
-    w->block_backward_flops += rows * adapters_backward;
-    w->head_forward_flops = (w->generate ? 1.0 : rows) * 2.0 * hidden * m->config.vocab;
-    w->head_backward_flops = (3.0 - frozen_fraction(m, w->head_first, w->head_count)) * w->head_forward_flops;
+    block.forward_flops = rows * (linear + 4.0 * seq * attention);
+    block.backward_flops = 2.0 * block.forward_flops - rows * linear * frozen_fraction(m, m->at.block_first, m->config.blocks);
+    block.forward_flops += rows * adapters_forward;
+    block.backward_flops += rows * adapters_backward;
+    for (uint32_t l = 1; &w->layers[l] < head; l++) {
+        w->layers[l].forward_flops = block.forward_flops;
+        w->layers[l].backward_flops = block.backward_flops;
+    }
+    head->forward_flops = (w->generate ? 1.0 : rows) * 2.0 * hidden * m->config.vocab;
+    head->backward_flops = (3.0 - frozen_fraction(m, m->at.head_first, m->at.head_count)) * head->forward_flops;
     w->model_flops_per_token = 4.0 * params + 2.0 * (double)w->params + 12.0 * m->config.blocks * attention * seq;
 }
 
@@ -349,7 +358,7 @@ struct st_workload st_model_workload_on(const struct st_model *m, const struct s
     other.batch.ops = ops;
     other.workload.workers = workers;
     other.attention_bytes = attention_bytes(&other);
-    workload_bytes(&other);
+    workload_scratch(&other);
     return other.workload;
 }
 

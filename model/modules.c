@@ -23,13 +23,11 @@ static bool is_weight(const char *name)
 
 static enum st_adapter_module_kind kind_of(const struct st_model *m, const struct st_tensor *t)
 {
-    const uint32_t first = m->workload.block_first;
-
     if (t->rank == 1)
         return ST_ADAPTER_NORM;
-    if (t->page >= first && t->page < first + m->workload.block_count)
+    if (t->page >= m->at.block_first && t->page < m->at.norm)
         return ST_ADAPTER_LINEAR;
-    return m->config.untied && t->page == m->workload.head_first ? ST_ADAPTER_HEAD : ST_ADAPTER_EMBEDDING;
+    return m->config.untied && t->page == m->at.head_first ? ST_ADAPTER_HEAD : ST_ADAPTER_EMBEDDING;
 }
 
 static strata_status list_modules(struct st_adapter_module **out, uint32_t *count, const struct st_model *m)

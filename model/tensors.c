@@ -165,7 +165,7 @@ static void list_block(struct st_model *m, const struct st_model_batch *batch, u
         if (block == 0)
             m->role[role] = m->tensor_count - m->block_tensors[0];
         snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, family->tensors[role]);
-        t = add(m, batch, m->workload.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
+        t = add(m, batch, m->at.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
                 init_of(m, role));
         if (batch->nf4 && shape.in > 0)
             store_in_nf4(t);
@@ -176,24 +176,23 @@ static void list_tensors(struct st_model *m, const struct st_model_batch *batch)
 {
     const struct st_family *family = st_family_of(m->config.family);
     const struct st_model_config *c = &m->config;
-    const struct st_workload *w = &m->workload;
 
     for (uint32_t i = 0; i < ST_ROLE_COUNT; i++)
         m->role[i] = ST_NO_TENSOR;
-    add(m, batch, w->table_first, family->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->table_count;
+    add(m, batch, 0, family->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = m->at.table_count;
     if (c->positions == ST_POSITION_LEARNED)
-        add(m, batch, w->position_page, family->positions, c->context, c->hidden, INIT_NORMAL);
+        add(m, batch, m->at.positions, family->positions, c->context, c->hidden, INIT_NORMAL);
     for (uint32_t b = 0; b < c->blocks; b++) {
         m->block_tensors[b] = m->tensor_count;
         list_block(m, batch, b);
     }
     m->block_tensors[c->blocks] = m->tensor_count;
-    add(m, batch, w->norm_page, family->norm_weight, c->hidden, 0, norm_init(m));
+    add(m, batch, m->at.norm, family->norm_weight, c->hidden, 0, norm_init(m));
     if (c->norm == ST_NORM_LAYERNORM)
-        add(m, batch, w->norm_page, family->norm_bias, c->hidden, 0, INIT_ZERO);
+        add(m, batch, m->at.norm, family->norm_bias, c->hidden, 0, INIT_ZERO);
     m->norm_tensor_count = m->tensor_count - m->block_tensors[c->blocks];
     if (c->untied)
-        add(m, batch, w->head_first, family->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->head_count;
+        add(m, batch, m->at.head_first, family->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = m->at.head_count;
 }
 
 /* --- places --- */
@@ -218,45 +217,56 @@ static void place_group(struct st_model *m, struct st_page *p, struct st_tensor 
     }
 }
 
-static void place_page(struct st_model *m, uint32_t page, enum st_page_kind kind, uint32_t layer)
+static bool place_page(struct st_model *m, uint32_t page, unsigned flags)
 {
-    struct st_page *p = &m->workload.pages[page];
+    struct st_page *p = st_workload_add_page(&m->workload, flags);
     uint32_t first, count;
 
-    *p = (struct st_page){.kind = kind, .layer = layer};
+    if (p == NULL)
+        return false;
+    assert(page + 1 == m->workload.page_count);
     st_model_page_tensors(m, page, &first, &count);
     for (enum st_group_kind group = ST_GROUP_DECAY; group <= ST_GROUP_FROZEN; group++) {
         for (strata_dtype format = STRATA_F32; format <= STRATA_NF4; format++)
             place_group(m, p, &m->tensors[first], count, group, format);
     }
+    return true;
 }
 
-static void place_slices(struct st_model *m, const struct st_tensor *t, enum st_page_kind kind, uint32_t layer)
+static bool place_slices(struct st_model *m, const struct st_tensor *t, unsigned flags)
 {
     const uint32_t vocab = m->config.vocab, slice = st_table_slice_rows(vocab, m->config.hidden);
 
     for (uint32_t i = 0; i < t->page_count; i++) {
-        struct st_page *p = &m->workload.pages[t->page + i];
-        const uint32_t row = i * slice;
+        struct st_page *p = st_workload_add_page(&m->workload, flags);
 
-        *p = (struct st_page){
-            .kind = kind, .layer = layer, .row_first = row, .row_count = vocab - row < slice ? vocab - row : slice};
+        if (p == NULL)
+            return false;
+        p->row_first = i * slice;
+        p->row_count = vocab - p->row_first < slice ? vocab - p->row_first : slice;
         (void)st_page_add(p, kind_of(m, t), t->format, (uint64_t)p->row_count * m->config.hidden);
     }
+    return true;
 }
 
-static void place_tensors(struct st_model *m)
+static bool place_tensors(struct st_model *m)
 {
-    const struct st_workload *w = &m->workload;
+    struct st_workload *w = &m->workload;
 
-    place_slices(m, &m->tensors[0], ST_PAGE_TABLE, 0);
-    if (w->position_page != ST_NO_PAGE)
-        place_page(m, w->position_page, ST_PAGE_POSITIONS, 0);
-    for (uint32_t b = 0; b < w->block_count; b++)
-        place_page(m, w->block_first + b, ST_PAGE_BLOCK, b + 1);
-    place_page(m, w->norm_page, ST_PAGE_NORM, w->block_count + 1);
-    if (!w->tied)
-        place_slices(m, &m->tensors[m->tensor_count - 1], ST_PAGE_HEAD, w->block_count + 1);
+    if (!st_workload_add_layer(w, ST_LAYER_LOOKUP) || !place_slices(m, &m->tensors[0], ST_PAGE_GATHERED) ||
+        (m->at.positions != ST_NO_PAGE && !place_page(m, m->at.positions, ST_PAGE_SMALL)))
+        return false;
+    for (uint32_t b = 0; b < m->config.blocks; b++)
+        if (!st_workload_add_layer(w, ST_LAYER_BLOCK) || !place_page(m, m->at.block_first + b, 0))
+            return false;
+    if (!st_workload_add_layer(w, ST_LAYER_LOSS) || !place_page(m, m->at.norm, ST_PAGE_SMALL))
+        return false;
+    if (m->config.untied)
+        return place_slices(m, &m->tensors[m->tensor_count - 1], 0);
+    for (uint32_t i = 0; i < m->at.table_count; i++)
+        if (!st_workload_add_use(w, i))
+            return false;
+    return true;
 }
 
 static void count_written(struct st_model *m)
@@ -337,15 +347,15 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
 {
     strata_status st;
 
-    m->workload.pages = calloc(m->workload.page_count, sizeof(*m->workload.pages));
     m->tensors = calloc(5 + (size_t)m->config.blocks * ST_ROLE_COUNT, sizeof(*m->tensors));
     m->block_tensors = calloc(m->config.blocks + 1, sizeof(*m->block_tensors));
-    if (m->workload.pages == NULL || m->tensors == NULL || m->block_tensors == NULL)
+    if (m->tensors == NULL || m->block_tensors == NULL)
         return st_nomem(0);
     list_tensors(m, batch);
     if ((batch->adapter != NULL && (st = st_model_adapt(m, batch->adapter)) != STRATA_OK) || (st = check_nf4(m)) != STRATA_OK)
         return st;
-    place_tensors(m);
+    if (!place_tensors(m))
+        return st_nomem(0);
     count_written(m);
     for (uint32_t i = 0; i < m->tensor_count; i++)
         m->workload.params += m->tensors[i].frozen ? 0 : m->tensors[i].elems;
@@ -434,14 +444,14 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
 uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX])
 {
     static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN};
-    const struct st_workload *w = &m->workload;
-    const struct st_page *p = &w->pages[page];
+    const struct st_page *p = &m->workload.pages[page];
+    const bool block = page >= m->at.block_first && page < m->at.norm;
     uint32_t count = 0;
 
-    if (page >= w->head_first && page < w->head_first + w->head_count && p->trained_elems > 0)
+    if (page >= m->at.head_first && page < m->at.head_first + m->at.head_count && p->trained_elems > 0)
         out[count++] = (struct st_span){.page = page, .elems = p->params};
-    for (uint32_t k = 0; p->kind == ST_PAGE_BLOCK && k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        const struct st_linear l = st_block_linear(m, page - w->block_first, kinds[k]);
+    for (uint32_t k = 0; block && k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        const struct st_linear l = st_block_linear(m, page - m->at.block_first, kinds[k]);
 
         for (uint32_t i = 0; i < l.part_count; i++) {
             if (l.parts[i].trained > 0)

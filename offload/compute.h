@@ -25,7 +25,7 @@ enum st_call_kind {
 
 struct st_call {
     enum st_call_kind kind;
-    uint32_t block, micro;           /* block 0-based */
+    uint32_t layer, page, micro;     /* page: the op's, or ST_NO_PAGE */
     uint32_t slice;                  /* head slice index, 0-based */
     bool recompute;                  /* BLOCK_BACKWARD: internals are not filled yet; HEAD_GRAD: there are no logits */
     const struct st_tensor_ops *ops; /* the device's; NULL: paced */
@@ -37,9 +37,9 @@ struct st_call {
     const void *act;     /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
     void *act_out;       /* [rows, hidden] output of the block */
     void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */
-    void *internals;     /* block_internal_bytes or head_internal_bytes, of this micro-batch */
+    void *internals;     /* the layer's, of this micro-batch */
     float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS writes them for HEAD_GRAD; NULL: not kept */
-    void *workspace;     /* the larger of the workload's workspaces */
+    void *workspace;     /* workload.workspace_bytes */
     const int32_t *tokens, *targets; /* [rows], device */
     const int32_t *positions;        /* [rows], device: in its document, as in st_attention; NULL: a sequence is one document */
     double *loss_sum;                /* device */

@@ -1,6 +1,7 @@
-/* offload/workload.c - consistency of a workload's numbers; copies. */
+/* offload/workload.c - makes, checks and copies workloads. */
 #include "offload/workload.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -60,11 +61,65 @@ uint64_t st_page_at(const struct st_page *page, uint64_t element)
     return g->at + st_format_bytes(g->format, element - g->offset);
 }
 
+/* --- to make one --- */
+
+/* Room for one more: lists grow when their counts are powers of two. */
+static bool grow(void **list, uint32_t count, size_t size)
+{
+    void *grown;
+
+    if ((count & (count - 1)) != 0)
+        return true;
+    grown = st_fault("workload.grow", 0) < 0 ? NULL : realloc(*list, (count > 0 ? 2 * (size_t)count : 1) * size);
+    *list = grown != NULL ? grown : *list;
+    return grown != NULL;
+}
+
+bool st_workload_add_layer(struct st_workload *w, enum st_layer_kind kind)
+{
+    if (!grow((void **)&w->layers, w->layer_count, sizeof(*w->layers)))
+        return false;
+    w->layers[w->layer_count++] = (struct st_layer){.kind = kind, .use_first = w->use_count};
+    return true;
+}
+
+bool st_workload_add_use(struct st_workload *w, uint32_t page)
+{
+    if (!grow((void **)&w->uses, w->use_count, sizeof(*w->uses)))
+        return false;
+    w->uses[w->use_count++] = page;
+    w->layers[w->layer_count - 1].use_count++;
+    w->pages[page].uses++;
+    return true;
+}
+
+struct st_page *st_workload_add_page(struct st_workload *w, unsigned flags)
+{
+    if (!grow((void **)&w->pages, w->page_count, sizeof(*w->pages)))
+        return NULL;
+    w->pages[w->page_count] = (struct st_page){.flags = (uint16_t)flags, .layer = w->layer_count - 1};
+    if (!st_workload_add_use(w, w->page_count))
+        return NULL;
+    w->gathered_count += (flags & ST_PAGE_GATHERED) != 0;
+    return &w->pages[w->page_count++];
+}
+
+uint64_t st_workload_boundary_most(const struct st_workload *w)
+{
+    uint64_t most = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        most = w->layers[l].boundary_bytes > most ? w->layers[l].boundary_bytes : most;
+    return most;
+}
+
+/* --- to check one --- */
+
 static strata_status check_counts(const struct st_workload *w)
 {
     if (strata_dtype_bytes(w->dtype) == 0)
         return fault(w, "dtype is none of bf16, fp16 and fp32");
-    if (w->block_count == 0 || w->vocab == 0 || w->hidden == 0 || w->seq == 0 || w->micro_batch == 0 || w->grad_accum == 0)
+    if (w->seq == 0 || w->micro_batch == 0 || w->grad_accum == 0 || (w->vocab == 0) != (w->hidden == 0))
         return fault(w, "a size is 0");
     if (w->generate && (w->micro_batch != 1 || w->grad_accum != 1))
         return fault(w, "generation of more than one sequence");
@@ -72,33 +127,122 @@ static strata_status check_counts(const struct st_workload *w)
         return fault(w, "workspaces are sized for no worker");
     if (w->pages == NULL || w->page_count == 0)
         return fault(w, "no pages");
-    return STRATA_OK;
+    if (w->layers == NULL || w->layer_count == 0)
+        return fault(w, "no layers");
+    return w->workspace_bytes > 0 ? STRATA_OK : fault(w, "a workspace of 0 bytes");
 }
 
-static bool in_pages(const struct st_workload *w, uint32_t first, uint32_t count)
+static strata_status check_slices(const struct st_workload *w, uint32_t layer, uint32_t from, uint32_t count)
 {
-    return count > 0 && first < w->page_count && count <= w->page_count - first;
+    uint32_t row = 0, most = 0;
+
+    for (uint32_t i = from; i < from + count; i++) {
+        const uint32_t page = st_layer_page(w, layer, i);
+        const struct st_page *p = &w->pages[page];
+
+        if (p->row_first != row || p->row_count == 0 || p->row_count > w->vocab - row)
+            return page_fault(w, page, "slices do not cover the vocabulary in order");
+        if (p->params != (uint64_t)p->row_count * w->hidden)
+            return page_fault(w, page, "a slice is not whole rows");
+        most = i == from ? p->row_count : most;
+        if (p->row_count > most || (i + 1 < from + count && p->row_count != most))
+            return page_fault(w, page, "slices differ in rows before the last");
+        row += p->row_count;
+    }
+    return row == w->vocab && w->vocab > 0 ? STRATA_OK : fault(w, "slices do not cover the vocabulary");
 }
 
-/* Parameter order: table, positions, blocks, norm, and an untied head's slices last. */
-static strata_status check_ranges(const struct st_workload *w)
+/* The first layer looks up its gathered pages; it may have another one. */
+static strata_status check_lookup(const struct st_workload *w)
 {
-    const uint32_t positions = w->position_page == ST_NO_PAGE ? 0 : 1;
+    const uint32_t gathered = w->gathered_count;
 
-    if (w->table_first != 0 || !in_pages(w, w->table_first, w->table_count))
-        return fault(w, "table slices are not the first pages");
-    if (positions > 0 && w->position_page != w->table_count)
-        return fault(w, "the position page does not follow the table");
-    if (w->block_first != w->table_count + positions || !in_pages(w, w->block_first, w->block_count))
-        return fault(w, "blocks do not follow the embedding");
-    if (w->norm_page != w->block_first + w->block_count || !in_pages(w, w->norm_page, 1))
-        return fault(w, "the final norm does not follow the blocks");
-    if (w->tied && (w->head_first != w->table_first || w->head_count != w->table_count || w->page_count != w->norm_page + 1))
+    if (w->layers[0].kind != ST_LAYER_LOOKUP)
+        return gathered == 0 ? STRATA_OK : fault(w, "pages are gathered, and no layer looks them up");
+    if (gathered == 0 || w->layer_count < 2 || w->layers[0].use_count > gathered + 1 || w->layers[0].use_count < gathered)
+        return fault(w, "the lookup's pages");
+    if (w->layers[0].use_count > gathered && w->pages[gathered].flags != ST_PAGE_SMALL)
+        return page_fault(w, gathered, "what is added to the rows is not small");
+    return check_slices(w, 0, 0, gathered);
+}
+
+/* The last layer has a small page, then those of rows: all gathered ones, or its own. */
+static strata_status check_loss(const struct st_workload *w)
+{
+    const uint32_t last = w->layer_count - 1, count = w->layers[last].use_count;
+    uint32_t gathered = 0;
+
+    if (w->layers[last].kind != ST_LAYER_LOSS)
+        return STRATA_OK;
+    if (last == 0 || count < 2 || w->pages[st_layer_page(w, last, 0)].flags != ST_PAGE_SMALL)
+        return fault(w, "the pages of the layer of losses");
+    for (uint32_t i = 1; i < count; i++)
+        gathered += st_layer_page(w, last, i) < w->gathered_count;
+    if (gathered != 0 && (gathered != w->gathered_count || count != 1 + gathered))
         return fault(w, "a tied head is not the table");
-    if (!w->tied && (w->head_first != w->norm_page + 1 || !in_pages(w, w->head_first, w->head_count) ||
-                     w->page_count != w->head_first + w->head_count))
-        return fault(w, "the head does not follow the final norm");
+    return check_slices(w, last, 1, count - 1);
+}
+
+static strata_status check_layer(const struct st_workload *w, uint32_t l)
+{
+    const struct st_layer *layer = &w->layers[l];
+    const bool last = l + 1 == w->layer_count;
+    uint32_t small = 0;
+
+    if (layer->kind > ST_LAYER_LOSS || (layer->kind == ST_LAYER_LOOKUP && l > 0) || (layer->kind == ST_LAYER_LOSS && !last))
+        return fault(w, "a layer's kind, or its place");
+    if ((layer->boundary_bytes == 0) != last)
+        return fault(w, "the bytes of a boundary");
+    if (layer->kind == ST_LAYER_BLOCK && layer->use_count > ST_LAYER_PAGES_MAX)
+        return fault(w, "a layer has too many pages at once");
+    if (layer->kind == ST_LAYER_LOSS && layer->internal_bytes == 0)
+        return fault(w, "the layer of losses has no internals");
+    for (uint32_t i = 0; i < layer->use_count; i++) {
+        const struct st_page *p = &w->pages[st_layer_page(w, l, i)];
+
+        small += (p->flags & ST_PAGE_SMALL) != 0;
+        if ((p->flags & ST_PAGE_GATHERED) != 0 && layer->kind == ST_LAYER_BLOCK)
+            return fault(w, "a block has a gathered page");
+        for (uint32_t k = 0; k < i; k++)
+            if (st_layer_page(w, l, k) == st_layer_page(w, l, i))
+                return fault(w, "a layer has a page twice");
+    }
+    return small <= 1 ? STRATA_OK : fault(w, "two small pages in a layer");
+}
+
+/* Counts of uses, and that pages are numbered as they are first used. */
+static strata_status check_uses(const struct st_workload *w)
+{
+    uint32_t end = 0, known = 0, counted = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        if (w->layers[l].use_first != end || w->layers[l].use_count > w->use_count - end)
+            return fault(w, "uses do not follow the layers");
+        for (end += w->layers[l].use_count; counted < end; counted++) {
+            if (w->uses[counted] > known || w->uses[counted] >= w->page_count)
+                return fault(w, "pages are not numbered in the order of their first use");
+            if (w->uses[counted] == known && w->pages[known++].layer != l)
+                return page_fault(w, known - 1, "its layer");
+        }
+    }
+    if (end != w->use_count || known != w->page_count)
+        return fault(w, "a page is not used");
+    for (uint32_t p = 0, uses = 0; p < w->page_count; uses += w->pages[p++].uses)
+        if (w->pages[p].uses == 0 || ((w->pages[p].flags & ST_PAGE_GATHERED) != 0) != (p < w->gathered_count) ||
+            (p + 1 == w->page_count && uses + w->pages[p].uses != w->use_count))
+            return page_fault(w, p, "its uses");
     return STRATA_OK;
+}
+
+static strata_status check_layers(const struct st_workload *w)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t l = 0; l < w->layer_count && st == STRATA_OK; l++)
+        st = check_layer(w, l);
+    if (st == STRATA_OK)
+        st = check_lookup(w);
+    return st == STRATA_OK ? check_loss(w) : st;
 }
 
 /* Trained weights have the workload's dtype or, if they are an adapter's, fp32; what is frozen may be quantised. */
@@ -165,22 +309,6 @@ static uint64_t trained_params(const struct st_page *p)
     return params;
 }
 
-static enum st_page_kind kind_of(const struct st_workload *w, uint32_t page)
-{
-    if (page < w->block_first)
-        return page < w->table_count ? ST_PAGE_TABLE : ST_PAGE_POSITIONS;
-    return page < w->norm_page ? ST_PAGE_BLOCK : page == w->norm_page ? ST_PAGE_NORM : ST_PAGE_HEAD;
-}
-
-static uint32_t layer_of(const struct st_workload *w, uint32_t page)
-{
-    const enum st_page_kind kind = w->pages[page].kind;
-
-    if (kind == ST_PAGE_TABLE || kind == ST_PAGE_POSITIONS)
-        return 0;
-    return kind == ST_PAGE_BLOCK ? page - w->block_first + 1 : w->block_count + 1;
-}
-
 static strata_status check_pages(const struct st_workload *w)
 {
     uint64_t params = 0;
@@ -189,80 +317,62 @@ static strata_status check_pages(const struct st_workload *w)
     for (uint32_t i = 0; i < w->page_count; i++) {
         if ((st = check_groups(w, i)) != STRATA_OK)
             return st;
-        if (w->pages[i].kind != kind_of(w, i))
-            return page_fault(w, i, "its kind");
-        if (w->pages[i].layer != layer_of(w, i))
-            return page_fault(w, i, "its layer");
         params += trained_params(&w->pages[i]);
     }
     return w->params == params ? STRATA_OK : fault(w, "params is not the sum over the pages");
 }
 
-static strata_status check_slices(const struct st_workload *w, uint32_t first, uint32_t count)
+static bool is_cost(double flops)
 {
-    uint32_t row = 0;
-
-    for (uint32_t i = first; i < first + count; i++) {
-        const struct st_page *p = &w->pages[i];
-
-        if (p->row_first != row || p->row_count == 0 || p->row_count > w->vocab - row)
-            return page_fault(w, i, "slices do not cover the vocabulary in order");
-        if (p->params != (uint64_t)p->row_count * w->hidden)
-            return page_fault(w, i, "a slice is not whole rows");
-        if (p->row_count > w->pages[first].row_count || (i + 1 < first + count && p->row_count != w->pages[first].row_count))
-            return page_fault(w, i, "slices differ in rows before the last");
-        row += p->row_count;
-    }
-    return row == w->vocab ? STRATA_OK : fault(w, "slices do not cover the vocabulary");
+    return isfinite(flops) && flops >= 0.0;
 }
 
 static strata_status check_costs(const struct st_workload *w)
 {
-    const double flops[] = {w->block_forward_flops, w->block_backward_flops, w->head_forward_flops, w->head_backward_flops,
-                            w->model_flops_per_token};
+    const uint64_t internals = w->layers[w->layer_count - 1].internal_bytes;
 
-    if (w->activation_bytes != (uint64_t)w->micro_batch * w->seq * w->hidden * strata_dtype_bytes(w->dtype))
-        return fault(w, "activation bytes are not rows * hidden * dtype");
-    if (w->block_internal_bytes == 0 || w->block_workspace_bytes == 0 || w->head_internal_bytes == 0 ||
-        (w->head_workspace_bytes == 0 && !w->generate))
-        return fault(w, "a buffer of 0 bytes");
-    if (w->generate && (w->logits_offset > w->head_internal_bytes ||
-                        w->head_internal_bytes - w->logits_offset < (uint64_t)w->vocab * sizeof(float)))
-        return fault(w, "logits leave the head's internals");
-    for (size_t i = 0; i < sizeof(flops) / sizeof(flops[0]); i++) {
-        if (!isfinite(flops[i]) || flops[i] <= 0.0)
+    if (w->generate && (st_slice_count(w) == 0 || w->logits_offset > internals ||
+                        internals - w->logits_offset < (uint64_t)w->vocab * sizeof(float)))
+        return fault(w, "logits leave the last layer's internals");
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (!is_cost(w->layers[l].forward_flops) || !is_cost(w->layers[l].backward_flops))
             return fault(w, "FLOPs");
-    }
-    return STRATA_OK;
+    return is_cost(w->model_flops_per_token) ? STRATA_OK : fault(w, "FLOPs");
 }
 
 strata_status st_workload_check(const struct st_workload *w)
 {
     strata_status st;
 
-    if ((st = check_counts(w)) != STRATA_OK || (st = check_ranges(w)) != STRATA_OK || (st = check_pages(w)) != STRATA_OK ||
-        (st = check_slices(w, w->table_first, w->table_count)) != STRATA_OK ||
-        (st = check_slices(w, w->head_first, w->head_count)) != STRATA_OK)
+    if ((st = check_counts(w)) != STRATA_OK || (st = check_uses(w)) != STRATA_OK || (st = check_pages(w)) != STRATA_OK ||
+        (st = check_layers(w)) != STRATA_OK)
         return st;
     return check_costs(w);
 }
 
+/* A copy of a list, in *to; false: no memory. */
+static bool copied(void *to, const void *list, uint32_t count, size_t size)
+{
+    void *copy = list != NULL ? malloc(count * size + 1) : NULL;
+
+    if (copy != NULL)
+        memcpy(copy, list, count * size);
+    memcpy(to, &copy, sizeof(copy));
+    return copy != NULL || list == NULL;
+}
+
 strata_status st_workload_copy(struct st_workload *out, const struct st_workload *in)
 {
-    struct st_page *pages = calloc(in->page_count > 0 ? in->page_count : 1, sizeof(*pages));
-    struct st_span *order = in->order != NULL ? calloc(in->order_count, sizeof(*order)) : NULL;
+    struct st_workload copy = *in;
+    const bool pages = copied(&copy.pages, in->pages, in->page_count, sizeof(*in->pages));
+    const bool layers = copied(&copy.layers, in->layers, in->layer_count, sizeof(*in->layers));
+    const bool uses = copied(&copy.uses, in->uses, in->use_count, sizeof(*in->uses));
 
-    if (pages == NULL || (order == NULL && in->order != NULL)) {
-        free(pages);
+    if (!copied(&copy.order, in->order, in->order_count, sizeof(*in->order)) || !pages || !layers || !uses) {
+        st_workload_fini(&copy);
         return st_nomem(0);
     }
-    if (in->page_count > 0)
-        memcpy(pages, in->pages, in->page_count * sizeof(*pages));
-    if (order != NULL)
-        memcpy(order, in->order, in->order_count * sizeof(*order));
-    *out = *in;
-    out->pages = pages;
-    out->order = order;
+    *out = copy;
     return STRATA_OK;
 }
 
@@ -271,8 +381,12 @@ void st_workload_fini(struct st_workload *w)
     if (w == NULL)
         return;
     free(w->pages);
+    free(w->layers);
+    free(w->uses);
     free(w->order);
     w->pages = NULL;
+    w->layers = NULL;
+    w->uses = NULL;
     w->order = NULL;
-    w->page_count = w->order_count = 0;
+    w->page_count = w->layer_count = w->use_count = w->order_count = 0;
 }

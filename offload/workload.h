@@ -1,10 +1,11 @@
-/* offload/workload.h - what a training step works on, as plain numbers: pages, groups, bytes, FLOPs.
+/* offload/workload.h - what a training step works on, as plain numbers: layers, pages, groups, bytes, FLOPs.
  *
- * Made by model/, read by the planner.  No pointers into the model, no tensors.
+ * Made by who computes the layers (model/), read by the planner.  No pointers into the model, no tensors.
  *
- * A layer (embedding, blocks, head) is split in pages: a block is one page; the embedding table is cut in slices
- * of whole rows, one page each, followed by one page for what else the embedding has (positions; may be absent).
- * A page is flattened group by group; every group starts at a multiple of ST_PAGE_ALIGN elements of the page. */
+ * A workload is a list of layers in the order of forward.  A layer uses pages; one that several layers use belongs to the first
+ * of them.  Pages are numbered in the order of their first use.  A page is flattened group by group; every group starts at a
+ * multiple of ST_PAGE_ALIGN elements of the page.  Between a layer and the next one lies a boundary: what the one leaves for the
+ * other. */
 #ifndef OFFLOAD_WORKLOAD_H
 #define OFFLOAD_WORKLOAD_H
 
@@ -36,17 +37,16 @@ static inline uint64_t st_format_bytes(strata_dtype format, uint64_t elems)
     return elems * strata_dtype_bytes(format);
 }
 
-enum st_page_kind {
-    ST_PAGE_TABLE, /* a slice of the embedding table: whole rows */
-    ST_PAGE_POSITIONS,
-    ST_PAGE_BLOCK,
-    ST_PAGE_NORM, /* the final one */
-    ST_PAGE_HEAD  /* a slice of a head's matrix that is not the table's */
+/* What is special of a page, as bits. */
+enum {
+    ST_PAGE_GATHERED = 1, /* its rows are looked up by token, whole or not; the first pages */
+    ST_PAGE_SMALL = 2,    /* it has slots of its own, so that no other page's slot waits for it */
 };
 
 struct st_page {
-    enum st_page_kind kind;
-    uint32_t layer;
+    uint16_t flags;
+    uint16_t uses;  /* how many layers use it */
+    uint32_t layer; /* the first of them */
     uint32_t group_count;
     struct st_group groups[ST_GROUPS_MAX];
     uint64_t elems;                /* extent of the page, padding included; multiple of ST_PAGE_ALIGN */
@@ -55,7 +55,7 @@ struct st_page {
     uint64_t trained_bytes;        /* which is what gradients, sums and updates have */
     uint64_t written_elems;        /* of the trained ones: those that the first micro-batch's products write, none is zeroed */
     uint64_t params;               /* sum of the groups' elems */
-    uint32_t row_first, row_count; /* table slices: rows of the vocabulary; else 0 */
+    uint32_t row_first, row_count; /* a page of whole rows of the vocabulary: which; else 0 */
 };
 
 /** Add elements behind those of the page's last group, if that is of this kind and format, else as a group of their own.
@@ -78,60 +78,118 @@ struct st_span {
     uint64_t offset, elems;
 };
 
-/* Layer indices: 0 embedding, 1..block_count blocks, block_count + 1 head. */
-struct st_workload {
-    char name[64];
-    strata_dtype dtype; /* of weights and activations: BF16, F16 or F32 */
-    uint32_t block_count;
-    uint32_t vocab, hidden, seq, micro_batch, grad_accum;
-    uint64_t params; /* trained parameters, tied ones once */
-
-    struct st_page *pages; /* [page_count], in parameter order: table slices, positions, blocks, final norm */
-    uint32_t page_count;
-    uint32_t table_first, table_count; /* embedding table slices */
-    uint32_t position_page;            /* or ST_NO_PAGE */
-    uint32_t block_first;              /* block b is page block_first + b */
-    uint32_t norm_page;                /* final norm */
-    uint32_t head_first, head_count;   /* slices of the head's matrix; tied: the table's */
-    bool tied;
-    struct st_span *order; /* [order_count] parameter order of the weights, for digests; NULL: page by page, group by group */
-    uint32_t order_count;
-
-    /* Bytes on the device, for one micro-batch of rows = micro_batch * seq tokens. */
-    uint64_t activation_bytes;      /* one layer boundary: rows * hidden * dtype */
-    uint64_t block_internal_bytes;  /* what backward of a block needs beside its input; kept or recomputed */
-    uint64_t block_workspace_bytes; /* scratch of a block's forward or backward, beside the above */
-    uint64_t head_internal_bytes;   /* per micro-batch: normalised input, statistics, its gradient */
-    uint64_t head_workspace_bytes;  /* logits slice and the like */
-    uint64_t embed_workspace_bytes;
-    uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
-    bool documents;           /* a sequence may hold several documents: each step says where they begin */
-    bool generate;            /* rows are the next tokens of one sequence; block internals are its key-value cache and stay */
-    uint64_t logits_offset;   /* generate: of the last row's logits, fp32 [vocab], in the head's internals */
-    float logit_cap;          /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
-    uint32_t workers;         /* of the device that the workspaces are sized for; an engine may have no more */
-
-    /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits, which it makes
-     * again where they are not kept. */
-    double block_forward_flops, block_backward_flops, head_forward_flops, head_backward_flops;
-    double model_flops_per_token; /* for MFU: 6 P + 12 L h T */
+/* Which ops compute a layer (the planner's table of parts, emit_layer.c). */
+enum st_layer_kind {
+    ST_LAYER_BLOCK,  /* one forward and one backward, each with all of its pages */
+    ST_LAYER_LOOKUP, /* the first: rows of its gathered pages, to which another page may be added */
+    ST_LAYER_LOSS,   /* the last: a small page, then pages of rows, one by one; it gives the losses */
 };
 
-/** Bytes of a head slice's logits of one micro-batch: [rows, slice's vocabulary] fp32. */
-/** Bytes of a step's tokens and targets, and of positions where sequences hold documents: each [grad_accum][rows] int32. */
-static inline uint64_t st_workload_tokens_bytes(const struct st_workload *w)
+#define ST_LAYER_PAGES_MAX 8u /* of a layer whose ops have all at once */
+
+/* Bytes and FLOPs of one micro-batch. */
+struct st_layer {
+    enum st_layer_kind kind;
+    uint32_t use_first, use_count; /* its pages: workload.uses[use_first ...] */
+    uint64_t boundary_bytes;       /* what it leaves for the next one; the last one leaves nothing: 0 */
+    uint64_t internal_bytes; /* what its backward needs beside that of the layer below; a block's may be made again; 0: nothing */
+    double forward_flops;    /* 0: unknown */
+    double backward_flops;   /* without making internals again; with logits, which are made again where they are not kept */
+};
+
+struct st_workload {
+    char name[64];
+    strata_dtype dtype;                    /* of weights and activations: BF16, F16 or F32 */
+    uint32_t vocab, hidden;                /* of the pages of rows: rows, elements of one; 0: there are none */
+    uint32_t seq, micro_batch, grad_accum; /* a micro-batch has micro_batch * seq rows: tokens */
+    uint64_t params;                       /* trained parameters, each page's once */
+    struct st_layer *layers;               /* [layer_count] */
+    struct st_page *pages;                 /* [page_count] */
+    uint32_t *uses;                        /* [use_count] pages, layer by layer */
+    uint32_t layer_count, page_count, use_count;
+    uint32_t gathered_count; /* pages 0 .. gathered_count - 1 are looked up */
+    struct st_span *order;   /* [order_count] parameter order of the weights, for digests; NULL: page by page, group by group */
+    uint32_t order_count;
+
+    uint64_t workspace_bytes; /* scratch on the device that any op may use */
+    uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
+    bool documents;           /* a sequence may hold several documents: each step says where they begin */
+    bool generate;          /* rows are the next tokens of one sequence; blocks' internals are their key-value caches and stay */
+    uint64_t logits_offset; /* generate: of the last row's logits, fp32 [vocab], in the last layer's internals */
+    float logit_cap;        /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
+    uint32_t workers;       /* of the device that the workspaces are sized for; an engine may have no more */
+    double model_flops_per_token; /* for MFU: 6 P + 12 L h T; 0: unknown */
+};
+
+/* The page that a layer uses, as number i of its own. */
+static inline uint32_t st_layer_page(const struct st_workload *w, uint32_t layer, uint32_t i)
 {
-    return (uint64_t)w->micro_batch * w->seq * w->grad_accum * (w->documents ? 3 : 2) * sizeof(int32_t);
+    return w->uses[w->layers[layer].use_first + i];
+}
+static inline bool st_layer_has(const struct st_workload *w, uint32_t layer, uint32_t page)
+{
+    for (uint32_t i = 0; i < w->layers[layer].use_count; i++)
+        if (st_layer_page(w, layer, i) == page)
+            return true;
+    return false;
 }
 
+/* Blocks are the layers [st_block_first(), st_block_end()). */
+static inline uint32_t st_block_first(const struct st_workload *w)
+{
+    return w->layers[0].kind == ST_LAYER_LOOKUP ? 1 : 0;
+}
+static inline uint32_t st_block_end(const struct st_workload *w)
+{
+    return w->layer_count - (w->layers[w->layer_count - 1].kind == ST_LAYER_LOSS ? 1 : 0);
+}
+static inline uint32_t st_block_count(const struct st_workload *w)
+{
+    return st_block_end(w) - st_block_first(w);
+}
+/* Slices are the loss layer's pages of rows: its pages from the second on. */
+static inline uint32_t st_slice_count(const struct st_workload *w)
+{
+    return st_block_end(w) < w->layer_count ? w->layers[w->layer_count - 1].use_count - 1 : 0;
+}
+
+/* Uses whose ops add to the page's sum micro-batch by micro-batch: a lookup adds after all others. */
+static inline uint32_t st_page_adds(const struct st_page *page)
+{
+    return page->uses - ((page->flags & ST_PAGE_GATHERED) != 0 ? 1u : 0u);
+}
+/* A page like those of most layers: nothing else uses it, and it may be cut anywhere. */
+static inline bool st_page_is_plain(const struct st_page *page)
+{
+    return page->flags == 0 && page->row_count == 0 && page->uses == 1;
+}
+
+/** Bytes of a step's tokens and targets, and of positions where sequences hold documents: each [grad_accum][rows] int32.  Without
+ * a vocabulary there are none. */
+static inline uint64_t st_workload_tokens_bytes(const struct st_workload *w)
+{
+    return w->vocab == 0 ? 0 : (uint64_t)w->micro_batch * w->seq * w->grad_accum * (w->documents ? 3 : 2) * sizeof(int32_t);
+}
+
+/** Bytes of a slice's logits of one micro-batch: [rows, slice's vocabulary] fp32. */
 static inline uint64_t st_workload_logits_bytes(const struct st_workload *w, uint32_t slice)
 {
-    return (uint64_t)w->micro_batch * w->seq * w->pages[w->head_first + slice].row_count * sizeof(float);
+    return (uint64_t)w->micro_batch * w->seq * w->pages[st_layer_page(w, w->layer_count - 1, 1 + slice)].row_count *
+           sizeof(float);
 }
+
+/** Append a layer; a page to the layer added last (its address holds until the next one); a use of an earlier layer's page to it.
+ *  False, NULL: no memory. */
+bool st_workload_add_layer(struct st_workload *w, enum st_layer_kind kind);
+struct st_page *st_workload_add_page(struct st_workload *w, unsigned flags);
+bool st_workload_add_use(struct st_workload *w, uint32_t page);
+
+/** The largest boundary; 0: there is none. */
+uint64_t st_workload_boundary_most(const struct st_workload *w);
 
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
 strata_status st_workload_check(const struct st_workload *w);
-/** Deep copy / free of `pages` and `order`. */
+/** Deep copy / free of its lists. */
 strata_status st_workload_copy(struct st_workload *out, const struct st_workload *in);
 void st_workload_fini(struct st_workload *w);
 

@@ -90,31 +90,6 @@ static strata_status embed_backward(const struct st_frame *f)
                                            f->m->config.hidden, f->dt);
 }
 
-static uint32_t page_of(const struct st_model *m, const struct st_call *call)
-{
-    const struct st_workload *w = &m->workload;
-
-    switch (call->kind) {
-    case ST_CALL_EMBED_FORWARD:
-    case ST_CALL_EMBED_BACKWARD:
-        assert(w->position_page != ST_NO_PAGE);
-        return w->position_page;
-    case ST_CALL_BLOCK_FORWARD:
-    case ST_CALL_BLOCK_BACKWARD:
-        assert(call->block < w->block_count);
-        return w->block_first + call->block;
-    case ST_CALL_HEAD_STATS:
-    case ST_CALL_HEAD_GRAD:
-        assert(call->slice < w->head_count);
-        return w->head_first + call->slice;
-    case ST_CALL_HEAD_NORM:
-    case ST_CALL_HEAD_LOSS:
-    case ST_CALL_HEAD_BACKWARD:
-        break;
-    }
-    return w->norm_page;
-}
-
 /* The rows of a generation call must fit into the workspace, and their positions into the cache. */
 static strata_status check_rows(const struct st_model *m, const struct st_call *call)
 {
@@ -154,7 +129,7 @@ static strata_status begin_sum(const struct st_frame *f, uint32_t page)
 strata_status st_decoder_run(void *model, const struct st_call *call)
 {
     const struct st_model *m = model;
-    const uint32_t page = page_of(m, call);
+    const uint32_t page = call->page != ST_NO_PAGE ? call->page : m->at.norm;
     const struct st_frame f = frame_of(m, call, page);
     strata_status st = check_rows(m, call);
 

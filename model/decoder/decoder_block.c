@@ -21,10 +21,10 @@ static struct st_block block_of(const struct st_frame *f)
     return (struct st_block){
         .f = f,
         .m = m,
-        .qkv_layer = st_block_linear(m, f->call->block, ST_LINEAR_QKV),
-        .proj_layer = st_block_linear(m, f->call->block, ST_LINEAR_PROJ),
-        .fc_layer = st_block_linear(m, f->call->block, ST_LINEAR_FC),
-        .down_layer = st_block_linear(m, f->call->block, ST_LINEAR_DOWN),
+        .qkv_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_QKV),
+        .proj_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_PROJ),
+        .fc_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_FC),
+        .down_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_DOWN),
         .stats = {(float *)(values + in.stats[0]), (float *)(values + in.stats[1])},
         .post_stats = {(float *)(values + in.post_stats[0]), (float *)(values + in.post_stats[1])},
         .qk_stats = {(float *)(values + in.qk_stats[0]), (float *)(values + in.qk_stats[1])},
@@ -59,7 +59,7 @@ static bool has(const struct st_block *b, enum st_block_role role)
 static strata_status block_input(const struct st_block *b, const void **x)
 {
     const struct st_frame *f = b->f;
-    const bool scaled = f->call->block == 0 && b->m->embed_factor != 1.0f;
+    const bool scaled = f->call->layer == 1 && b->m->embed_factor != 1.0f;
 
     *x = scaled ? b->half : f->call->act;
     if (!scaled)
@@ -176,8 +176,8 @@ static strata_status qk_norm_backward(const struct st_block *b, void *dqkv)
 static strata_status qkv_forward(const struct st_block *b, const void *x)
 {
     const struct st_model_widths *w = &b->m->width;
-    const struct st_linear qk = st_block_linear(b->m, b->f->call->block, ST_LINEAR_QK);
-    const struct st_linear v = st_block_linear(b->m, b->f->call->block, ST_LINEAR_V);
+    const struct st_linear qk = st_block_linear(b->m, b->f->call->layer - 1, ST_LINEAR_QK);
+    const struct st_linear v = st_block_linear(b->m, b->f->call->layer - 1, ST_LINEAR_V);
     strata_status st;
 
     if (b->m->config.qk_norm == ST_QK_NORM_NONE)
@@ -193,7 +193,7 @@ static strata_status rotate(const struct st_block *b, void *qkv, bool inverse)
 {
     const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
-    const uint32_t block = f->call->block;
+    const uint32_t block = f->call->layer - 1;
     const bool local = c->rope_local_base > 0.0f && st_layer_bit(c->sliding, block);
     const float *tables = f->call->constants;
     const struct st_rope rope = {
@@ -218,7 +218,7 @@ static strata_status rotate(const struct st_block *b, void *qkv, bool inverse)
 /* Documents of this micro-batch do not see each other. */
 static struct st_attention attention_of(const struct st_block *b)
 {
-    struct st_attention at = st_block_attention(b->m, b->f->call->block);
+    struct st_attention at = st_block_attention(b->m, b->f->call->layer - 1);
 
     at.positions = b->f->call->positions;
     return at;
@@ -399,7 +399,7 @@ strata_status st_block_backward(const struct st_frame *f)
 
     if (f->call->recompute && (st = block_fill(&b, ST_EPILOGUE_GELU_INPUT)) != STRATA_OK)
         return st;
-    if ((st = mlp_backward(&b)) != STRATA_OK || (st = attention_backward(&b)) != STRATA_OK || f->call->block != 0 ||
+    if ((st = mlp_backward(&b)) != STRATA_OK || (st = attention_backward(&b)) != STRATA_OK || f->call->layer != 1 ||
         b.m->embed_factor == 1.0f)
         return st;
     return f->ops->scale(f->dev, dact, dact, b.m->embed_factor, (uint64_t)f->rows * b.m->config.hidden, f->dt);

@@ -40,7 +40,7 @@ static struct head_part head_part_at(const struct st_frame *f, uint32_t row)
 {
     const struct st_head_internals in = st_head_internals_layout(f->m);
     const struct st_head_workspace ws = st_head_workspace_layout(f->m);
-    const struct st_page *page = &f->m->workload.pages[f->m->workload.head_first + f->call->slice];
+    const struct st_page *page = &f->m->workload.pages[f->call->page];
     const uint32_t hidden = f->m->config.hidden, most = st_head_rows(f->m);
     const uint64_t elem = (uint64_t)row * hidden;
     unsigned char *internals = f->call->internals, *workspace = f->call->workspace;

@@ -38,7 +38,7 @@ struct st_engine_comm {
     struct comm_job jobs[ST_EXCHANGES];
     uint32_t part_room, next;
     uint64_t busy_ns;             /* of all jobs so far; guarded by the engine's lock */
-    struct st_row_range *rows;    /* [table_count][ranks] */
+    struct st_row_range *rows;    /* [gathered_count][ranks] */
     struct st_comm_part *scalars; /* what of a step's scalars each rank has, rank after rank */
     uint32_t scalars_count;       /* of each */
 };
@@ -158,7 +158,7 @@ static void gather_scalars(struct comm_job *j)
 /* The slice of the table that a token is of, and its row there. */
 static uint32_t slice_of(const struct st_workload *w, int32_t token, uint32_t *row)
 {
-    const uint32_t rows = w->pages[w->table_first].row_count, slice = (uint32_t)token / rows;
+    const uint32_t rows = w->pages[0].row_count, slice = (uint32_t)token / rows;
 
     *row = (uint32_t)token % rows;
     return slice;
@@ -177,7 +177,7 @@ struct st_row_range st_engine_own_rows(const struct st_engine *eng, uint32_t pag
 
     if (eng->comm == NULL)
         return (struct st_row_range){.end = w->pages[page].row_count};
-    return eng->comm->rows[(page - w->table_first) * eng->program->ranks + eng->program->rank];
+    return eng->comm->rows[page * eng->program->ranks + eng->program->rank];
 }
 
 /* Rows of table page `page` that this rank has, to those whose tokens name them; rows that others have, to this rank's places. */
@@ -191,7 +191,7 @@ static void exchange_rows(struct comm_job *j, const struct st_op *op)
     const void *all = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     const unsigned char *table = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
     unsigned char *rows = st_engine_operand(eng, op, ST_ROLE_ROWS);
-    const uint32_t slice = op->page - w->table_first, own_first = eng->comm->rows[slice * program->ranks + program->rank].first;
+    const uint32_t slice = op->page, own_first = eng->comm->rows[slice * program->ranks + program->rank].first;
 
     for (uint32_t r = 0; r < program->ranks; r++) {
         const int32_t *mine = st_engine_tokens(eng, all, program->rank), *theirs = st_engine_tokens(eng, all, r);
@@ -426,9 +426,9 @@ static void find_rows(struct st_engine *eng)
     const struct st_program *program = eng->program;
     const struct st_workload *w = &program->workload;
 
-    for (uint32_t t = 0; t < w->table_count; t++)
+    for (uint32_t t = 0; t < w->gathered_count; t++)
         for (uint32_t r = 0; r < program->ranks; r++) {
-            const struct st_slice s = st_slice_of(w, w->table_first + t, 0, program->ranks, r);
+            const struct st_slice s = st_slice_of(w, t, 0, program->ranks, r);
 
             eng->comm->rows[t * program->ranks + r] =
                 (struct st_row_range){(uint32_t)(s.first / w->hidden), (uint32_t)((s.first + s.elems) / w->hidden)};
@@ -464,7 +464,7 @@ strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engin
            opts->comm->world.rank == program->rank);
     c->host = opts->comm;
     c->device = opts->device_comm;
-    c->rows = malloc((size_t)program->workload.table_count * program->ranks * sizeof(*c->rows));
+    c->rows = malloc((size_t)program->workload.gathered_count * program->ranks * sizeof(*c->rows));
     c->scalars = malloc((size_t)program->ranks * scalars * sizeof(*c->scalars));
     c->scalars_count = scalars;
     if (c->rows == NULL || c->scalars == NULL)

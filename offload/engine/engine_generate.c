@@ -40,7 +40,7 @@ strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, ui
     const struct st_workload *w = &eng->program->workload;
     strata_status st;
 
-    if (!w->generate || eng->program->kept_blocks != w->block_count)
+    if (!w->generate || eng->program->kept_blocks != st_block_count(w))
         return st_error(STRATA_E_INVAL, "engine: the plan is not one for generation");
     if (count == 0 || count > w->seq)
         return st_error(STRATA_E_INVAL, "engine: %u tokens in one call, 1 to %u are planned for", count, w->seq);

@@ -332,11 +332,13 @@ static void scan_piece(void *ctx, uint64_t piece, uint32_t worker)
 
 static bool scan_act(struct st_engine *eng, uint32_t id, const void *act, bool check)
 {
-    const uint64_t pieces = st_act_pieces(&eng->program->workload);
-    struct act_scan s = {
-        .act = act, .bytes = eng->program->workload.activation_bytes, .sums = eng->act_checksums + id * pieces, .check = check};
+    const struct st_workload *w = &eng->program->workload;
+    struct act_scan s = {.act = act,
+                         .bytes = w->layers[id / w->grad_accum].boundary_bytes,
+                         .sums = eng->act_checksums + id * st_act_pieces(w),
+                         .check = check};
 
-    st_workers_run(eng->workers, scan_piece, &s, pieces);
+    st_workers_run(eng->workers, scan_piece, &s, (s.bytes + ST_ACT_PIECE - 1) / ST_ACT_PIECE);
     return s.bad == 0;
 }
 

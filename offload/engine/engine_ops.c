@@ -255,8 +255,8 @@ struct scatter {
 static float *accumulator_row(const struct scatter *s, uint32_t token)
 {
     const struct st_workload *w = &s->eng->program->workload;
-    const uint32_t slice_rows = w->pages[w->table_first].row_count;
-    const uint32_t page = w->table_first + token / slice_rows, row = token % slice_rows;
+    const uint32_t slice_rows = w->pages[0].row_count;
+    const uint32_t page = token / slice_rows, row = token % slice_rows;
     const struct st_row_range own = st_engine_own_rows(s->eng, page);
     const uint32_t first = s->eng->program->pages[page].sum_cut ? own.first : 0;
 
@@ -300,7 +300,7 @@ static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
                         .dact = st_engine_operand(eng, op, ST_ROLE_DACT),
                         .tokens = micro_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), op->micro)};
 
-    for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
+    for (uint32_t p = 0; op->first && p < w->gathered_count; p++)
         memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, sum_elems(eng->program, p) * sizeof(float));
     st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
     return STRATA_OK;
@@ -315,8 +315,8 @@ static strata_status gather_device(struct st_engine *eng, const struct st_op *op
     void *act = st_engine_operand(eng, op, ST_ROLE_ACT_OUT);
     strata_status st = STRATA_OK;
 
-    for (uint32_t t = 0; t < w->table_count && st == STRATA_OK; t++) {
-        const struct st_page *page = &w->pages[w->table_first + t];
+    for (uint32_t t = 0; t < w->gathered_count && st == STRATA_OK; t++) {
+        const struct st_page *page = &w->pages[t];
 
         st = eng->device->ops->embed_gather(eng->device, act, each(eng, op, ST_ROLE_WEIGHT, t), tokens, rows_to_gather(eng),
                                             w->hidden, page->row_first, page->row_count, w->dtype);
@@ -379,7 +379,8 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         at[accesses[i].role] = st_engine_pointer(eng, accesses[i].buffer);
     call = (struct st_call){
         .kind = st_op_rows[op->kind].call,
-        .block = op->block,
+        .layer = op->layer,
+        .page = op->page,
         .micro = op->micro,
         .slice = op->slice,
         .recompute = op->recompute,

@@ -54,7 +54,7 @@ void st_engine_begin_step(struct st_engine *eng)
 
 bool st_engine_finished_on_host(const struct st_program *program, uint32_t p)
 {
-    return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;
+    return program->pages[p].sum == ST_WHERE_HOST && p < program->workload.gathered_count;
 }
 
 uint32_t st_norms_of(const struct st_program *program, uint32_t page, uint32_t group, uint32_t rank, uint32_t *runs)

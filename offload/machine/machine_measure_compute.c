@@ -249,6 +249,7 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
 struct layer_probe {
     const struct st_workload *workload;
     const struct st_compute *compute;
+    uint32_t layer;
     void (*carve)(struct layer_probe *p, unsigned char *base); /* without a base it only counts bytes */
     strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
     double flops;   /* of one once() */
@@ -266,6 +267,14 @@ static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t
     return at;
 }
 
+/* The page of its call with products: a block's, or the first slice. */
+static const struct st_page *page_of(const struct layer_probe *p)
+{
+    const bool loss = p->workload->layers[p->layer].kind == ST_LAYER_LOSS;
+
+    return &p->workload->pages[st_layer_page(p->workload, p->layer, loss ? 1 : 0)];
+}
+
 /* Weights of a page, and its gradient sums if it has any. */
 static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
 {
@@ -276,15 +285,16 @@ static void carve_page(struct layer_probe *p, unsigned char *base, const struct 
 static void carve_block(struct layer_probe *p, unsigned char *base)
 {
     const struct st_workload *w = p->workload;
+    const struct st_layer *l = &w->layers[p->layer];
 
     p->bytes = 0;
-    p->act = carve(p, base, w->activation_bytes);
-    p->act_out = carve(p, base, w->activation_bytes);
-    p->dact = carve(p, base, w->activation_bytes);
-    p->internals = carve(p, base, w->block_internal_bytes);
-    p->workspace = carve(p, base, w->block_workspace_bytes);
+    p->act = carve(p, base, l->boundary_bytes);
+    p->act_out = carve(p, base, l->boundary_bytes);
+    p->dact = carve(p, base, l->boundary_bytes);
+    p->internals = carve(p, base, l->internal_bytes);
+    p->workspace = carve(p, base, w->workspace_bytes);
     p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
-    carve_page(p, base, &w->pages[w->block_first]);
+    carve_page(p, base, page_of(p));
 }
 
 static void carve_head(struct layer_probe *p, unsigned char *base)
@@ -292,12 +302,12 @@ static void carve_head(struct layer_probe *p, unsigned char *base)
     const struct st_workload *w = p->workload;
 
     p->bytes = 0;
-    p->act = carve(p, base, w->activation_bytes);
-    p->norm_weight = carve(p, base, w->pages[w->norm_page].bytes);
-    p->internals = carve(p, base, w->head_internal_bytes);
-    p->workspace = carve(p, base, w->head_workspace_bytes);
+    p->act = carve(p, base, w->layers[p->layer - 1].boundary_bytes);
+    p->norm_weight = carve(p, base, w->pages[st_layer_page(w, p->layer, 0)].bytes);
+    p->internals = carve(p, base, w->layers[p->layer].internal_bytes);
+    p->workspace = carve(p, base, w->workspace_bytes);
     p->targets = (int32_t *)(void *)carve(p, base, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
-    carve_page(p, base, &w->pages[w->head_first]);
+    carve_page(p, base, page_of(p));
 }
 
 /* The backward pass overwrites its gradient, so it is made again; that is little time beside the block. */
@@ -305,6 +315,8 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
 {
     const struct st_workload *w = p->workload;
     struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
+                           .layer = p->layer,
+                           .page = st_layer_page(w, p->layer, 0),
                            .ops = m->ops->tensors,
                            .device = m->device,
                            .weight = p->weight,
@@ -317,11 +329,11 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     strata_status st = p->compute->run(p->compute->model, &call);
 
     if (st == STRATA_OK)
-        st = m->ops->copy(m->device, p->dact, p->act_out, w->activation_bytes);
+        st = m->ops->copy(m->device, p->dact, p->act_out, w->layers[p->layer].boundary_bytes);
     call.kind = ST_CALL_BLOCK_BACKWARD;
     call.dact = p->dact;
     call.grad = p->grad;
-    call.grad_elems = w->pages[w->block_first].trained_elems;
+    call.grad_elems = page_of(p)->trained_elems;
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
@@ -331,6 +343,8 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
     struct st_call call = {.kind = ST_CALL_HEAD_NORM,
+                           .layer = p->layer,
+                           .page = st_layer_page(w, p->layer, 0),
                            .ops = m->ops->tensors,
                            .device = m->device,
                            .weight = p->norm_weight,
@@ -341,13 +355,14 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
     strata_status st = has_memory(m) ? STRATA_OK : p->compute->run(p->compute->model, &call);
 
     call.kind = ST_CALL_HEAD_STATS;
+    call.page = st_layer_page(w, p->layer, 1);
     call.weight = p->weight;
     if (st == STRATA_OK)
         st = p->compute->run(p->compute->model, &call);
     call.kind = ST_CALL_HEAD_GRAD;
     call.recompute = true;
     call.grad = p->grad;
-    call.grad_elems = w->pages[w->head_first].trained_elems;
+    call.grad_elems = page_of(p)->trained_elems;
     call.loss_gradient = 1.0f / ((float)w->micro_batch * (float)w->seq);
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
@@ -412,11 +427,14 @@ static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, c
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine)
 {
-    struct layer_probe probe = {.workload = w,
-                                .compute = compute,
-                                .carve = carve_block,
-                                .once = block_once,
-                                .flops = w->block_forward_flops + w->block_backward_flops};
+    struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_block, .once = block_once};
+
+    if (w->layer_count == 0 || st_block_count(w) == 0)
+        return STRATA_OK;
+    probe.layer = st_block_first(w);
+    if (probe.layer + 1 == w->layer_count || w->layers[probe.layer].use_count != 1)
+        return STRATA_OK;
+    probe.flops = w->layers[probe.layer].forward_flops + w->layers[probe.layer].backward_flops;
 
     return measure_layer(m, &probe, machine, &machine->rates.block_flops);
 }
@@ -424,12 +442,12 @@ strata_status st_measure_block(struct st_prober *m, const struct st_workload *w,
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine)
 {
-    const double fraction = (double)w->pages[w->head_first].row_count / w->vocab;
-    struct layer_probe probe = {.workload = w,
-                                .compute = compute,
-                                .carve = carve_head,
-                                .once = head_once,
-                                .flops = fraction * (w->head_forward_flops + w->head_backward_flops)};
+    struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_head, .once = head_once};
 
+    if (w->layer_count == 0 || st_slice_count(w) == 0)
+        return STRATA_OK;
+    probe.layer = w->layer_count - 1;
+    probe.flops = w->layers[probe.layer].forward_flops + w->layers[probe.layer].backward_flops;
+    probe.flops *= (double)page_of(&probe)->row_count / w->vocab;
     return measure_layer(m, &probe, machine, &machine->rates.head_flops);
 }

@@ -79,20 +79,20 @@ void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_stag
     rates->download = mixed_rate(rates->download, staged->download, fraction);
 }
 
-double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute)
+double st_call_seconds(const struct st_layer *layer, const struct st_rates *rates, enum st_call_kind kind, bool recompute)
 {
     const double block = rates->block_flops > 0 ? rates->block_flops : rates->matmul_flops;
     const double head = rates->head_flops > 0 ? rates->head_flops : block;
 
     switch (kind) {
     case ST_CALL_BLOCK_FORWARD:
-        return st_seconds_at(w->block_forward_flops, block);
+        return st_seconds_at(layer->forward_flops, block);
     case ST_CALL_BLOCK_BACKWARD:
-        return st_seconds_at(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), block);
+        return st_seconds_at(layer->backward_flops + (recompute ? layer->forward_flops : 0), block);
     case ST_CALL_HEAD_STATS:
-        return st_seconds_at(w->head_forward_flops / w->head_count, head);
+        return st_seconds_at(layer->forward_flops / (layer->use_count - 1), head);
     case ST_CALL_HEAD_GRAD:
-        return st_seconds_at((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, head);
+        return st_seconds_at((layer->backward_flops - (recompute ? 0 : layer->forward_flops)) / (layer->use_count - 1), head);
     default:
         return 0;
     }

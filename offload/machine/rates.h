@@ -86,7 +86,7 @@ double st_comm_latency(const struct st_rates *rates, uint32_t ranks);
 void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_staged *staged);
 /** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
  *  head_flops (else as a block's).  The passes of a block or slice beside its products are part of these rates. */
-double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
+double st_call_seconds(const struct st_layer *layer, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
 /** Bytes that a call without FLOPs of its own (positions, the final norm, losses) reads and writes; 0 for the others. */
 double st_call_bytes(const struct st_workload *w, enum st_call_kind kind);
 

@@ -85,34 +85,25 @@ static void add_drives(uint64_t *key, const struct st_nvme_opts *nvme)
 
 static void add_workload(uint64_t *key, const struct st_workload *w)
 {
-    const struct st_page *block = &w->pages[w->block_first], *head = &w->pages[w->head_first];
-    const double flops[] = {w->block_forward_flops, w->block_backward_flops, w->head_forward_flops, w->head_backward_flops};
-    const uint64_t numbers[] = {(uint64_t)w->dtype,
-                                w->block_count,
-                                w->vocab,
-                                w->hidden,
-                                w->seq,
-                                w->micro_batch,
-                                w->params,
-                                w->page_count,
-                                w->activation_bytes,
-                                w->block_internal_bytes,
-                                w->block_workspace_bytes,
-                                w->head_internal_bytes,
-                                w->head_workspace_bytes,
-                                w->constants_bytes,
-                                w->generate,
-                                w->workers,
-                                block->bytes,
-                                block->trained_elems,
-                                head->bytes,
-                                head->trained_elems};
+    const uint64_t numbers[] = {(uint64_t)w->dtype, w->vocab,    w->hidden,     w->seq,
+                                w->micro_batch,     w->params,   w->page_count, w->workspace_bytes,
+                                w->constants_bytes, w->generate, w->workers};
 
     add_text(key, w->name);
     add(key, numbers, sizeof(numbers));
-    add(key, flops, sizeof(flops));
-    for (uint32_t i = 0; i < w->page_count; i++)
-        add(key, &w->pages[i].elems, sizeof(w->pages[i].elems));
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const struct st_layer *layer = &w->layers[l];
+        const uint64_t bytes[] = {layer->kind, layer->use_count, layer->boundary_bytes, layer->internal_bytes};
+        const double flops[] = {layer->forward_flops, layer->backward_flops};
+
+        add(key, bytes, sizeof(bytes));
+        add(key, flops, sizeof(flops));
+    }
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        const uint64_t page[] = {w->pages[p].elems, w->pages[p].bytes, w->pages[p].trained_elems};
+
+        add(key, page, sizeof(page));
+    }
 }
 
 strata_status st_rates_kept_name(struct st_rates_kept *kept, const char *dir, const struct st_machine *machine,

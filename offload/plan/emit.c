@@ -131,6 +131,8 @@ static void upload_tokens(struct st_emitter *e)
 {
     const uint64_t bytes = st_program_tokens_bytes(e->program);
 
+    if (bytes == 0)
+        return;
     if (e->program->ranks > 1) {
         st_emit_op(e, ST_OP_GATHER_TOKENS, FORWARD)->bytes = bytes / e->program->ranks * (e->program->ranks - 1);
         st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);

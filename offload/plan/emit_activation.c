@@ -58,7 +58,8 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
     }
     host = host_act(e, id, micro, phases);
     slot = act_slot(e, (uint32_t)id);
-    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->program->workload.activation_bytes)->micro = micro;
+    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->program->workload.layers[boundary].boundary_bytes)->micro =
+        micro;
     return slot;
 }
 
@@ -72,7 +73,8 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
     if (e->program->acts == ST_WHERE_DEVICE)
         return;
     host = nvme ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : checkpoint;
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.activation_bytes)->micro = micro;
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.layers[boundary].boundary_bytes)->micro =
+        micro;
     if (nvme)
         st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, checkpoint, id, e->program->buffers[checkpoint].bytes)->micro = micro;
 }

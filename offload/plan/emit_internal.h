@@ -1,10 +1,11 @@
-/* offload/plan/emit_internal.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
+/* offload/plan/emit_internal.h - the parts of the program writer.
  *
  * emit.c            ops, accesses, slots; one cycle
- * emit_update.c       weights in and out, updates of a page
+ * emit_update.c     weights in and out, updates of a page
  * emit_activation.c layer boundaries: slots, activation checkpoints on host and NVMe
- * emit_forward.c    embedding, blocks, head and loss
- * emit_backward.c   gradients: sums, rounding, where they go */
+ * emit_layer.c      forward and backward of a layer: its parts
+ * emit_lookup.c     rows of the gathered pages, and their gradients
+ * emit_sum.c        gradients: sums, rounding, where they go */
 #ifndef OFFLOAD_PLAN_EMIT_INTERNAL_H
 #define OFFLOAD_PLAN_EMIT_INTERNAL_H
 
@@ -21,7 +22,20 @@ enum {
     ALWAYS = PRO | BODY | EPI | EVAL,
 };
 
-#define ST_HELD_MAX 2u /* the lowest block, the positions */
+#define ST_HELD_MAX 2u /* plan->sums->last */
+
+/* Ops of a layer that have the same pages, one for each micro-batch (emit_layer.c). */
+struct st_unit {
+    uint32_t layer, part, slice;
+    uint32_t use, count; /* its pages: workload.uses[use ...] */
+};
+
+/* A page's sum while a unit's ops add to it. */
+struct st_open_sum {
+    uint32_t page, number; /* which of the unit's pages it is */
+    uint32_t buffer;       /* on the device; ST_NO_BUFFER: nothing of the page is trained */
+    bool opens, closes;    /* no layer adds to it before this one, or after it, in a micro-batch */
+};
 
 struct st_emitter {
     const struct st_plan *plan; /* decisions */
@@ -38,8 +52,9 @@ struct st_emitter {
     uint32_t held_count;
     struct {
         uint32_t page, sum, wire, micro;
-    } underway;       /* the page whose sums the ranks exchange while the next one is computed; page ST_NO_PAGE: none */
-    struct st_op *op; /* the op begun last: in the list, or `dummy` once memory has run out */
+    } underway;             /* the page whose sums the ranks exchange while the next one is computed; page ST_NO_PAGE: none */
+    struct st_unit current; /* whose pages keep their slots; count 0: none */
+    struct st_op *op;       /* the op begun last: in the list, or `dummy` once memory has run out */
     struct st_op dummy;
     bool no_memory;
 };
@@ -94,6 +109,8 @@ void st_emit_table_slice(struct st_emitter *e, uint32_t t);
 bool st_emit_uploads_later(const struct st_emitter *e);
 /* Forget what the slots hold, except page `but` on the device, if not ST_NO_PAGE. */
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but);
+/* Forget that a slot holds page p. */
+void st_emit_forget_page(struct st_emitter *e, uint32_t p);
 /* Find out whether the first block goes ahead, and which chunks are read ahead. */
 void st_emit_order(struct st_emitter *e);
 
@@ -106,12 +123,37 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
 /* Store the activation checkpoint on its tier. */
 void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
 
-/* --- emit_forward.c, emit_backward.c --- */
+/* --- emit_layer.c --- */
 
 void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
-/* Emit the lookup's part of the table's gradient, all micro-batches in order, and its one rounding. */
+/* Emit one call of a unit; weights, sums: of its pages. */
+void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind kind, unsigned phases, uint32_t m,
+                  const uint32_t *weights, const struct st_open_sum *sums);
+
+/* --- emit_lookup.c --- */
+
+void st_emit_lookup(struct st_emitter *e, const struct st_micros *micros);
+/* Emit the lookup's part of the gathered pages' gradients, all micro-batches in order, and its one rounding. */
 void st_emit_table_backward(struct st_emitter *e);
+
+/* --- emit_sum.c --- */
+
+/* Get the device buffer in which a layer's op adds to page p's gradient, from this micro-batch on; it is page `number` of its
+ * unit. */
+struct st_open_sum st_emit_open_sum(struct st_emitter *e, uint32_t p, uint32_t layer, uint32_t number, uint32_t micro);
+/* Make the op begun last, of this micro-batch, add to a sum; add up the sums that the micro-batch completes, if it ends a leaf.
+ */
+void st_emit_add(struct st_emitter *e, const struct st_open_sum *s, uint32_t micro);
+void st_emit_reduce(struct st_emitter *e, struct st_open_sum *s, uint32_t micro);
+/* Deal with a sum after these micro-batches: finish it, exchange it, or let it wait. */
+void st_emit_close_sum(struct st_emitter *e, const struct st_open_sum *s, const struct st_micros *micros);
+/* Add up what the exchange that is under way has brought. */
+void st_emit_conclude(struct st_emitter *e);
+/* Round once, compute the norm, and send the gradient to where the update will be; then update, if that need not wait. */
+void st_emit_finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum);
+/* Stage 0: every rank needs all of the rounded gradient. */
+void st_emit_gather_grad(struct st_emitter *e, uint32_t p, uint32_t grad);
 /* Emit the downloads that backward deferred. */
 void st_emit_held(struct st_emitter *e);
 

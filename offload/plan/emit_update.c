@@ -28,6 +28,24 @@ static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
     return st_place_is_small(e->plan, p) ? &e->lay->small_weights : &e->lay->weights;
 }
 
+static bool is_current(const struct st_emitter *e, uint32_t p)
+{
+    for (uint32_t i = 0; i < e->current.count; i++)
+        if (e->program->workload.uses[e->current.use + i] == p)
+            return true;
+    return false;
+}
+
+/* The next slot that has no page of the unit whose ops come next. */
+static uint32_t take_device_slot(struct st_emitter *e, uint32_t p)
+{
+    struct st_pool *pool = device_slots(e, p);
+
+    for (uint32_t i = 0; i < pool->count && is_current(e, pool->holds[pool->next]); i++)
+        pool->next = (pool->next + 1) % pool->count;
+    return st_pool_take(pool, p);
+}
+
 /* The other ranks' slices follow what this one has brought or updated. */
 static void gather_weight(struct st_emitter *e, enum st_op_kind kind, uint32_t p, uint32_t weight, unsigned phases)
 {
@@ -61,12 +79,12 @@ static uint32_t device_shard(struct st_emitter *e, uint32_t p, unsigned phases, 
         return slot;
     *fresh = true;
     if (st_page_sliced(place)) {
-        slot = st_pool_take(device_slots(e, p), p);
+        slot = take_device_slot(e, p);
         st_emit_copy(e, ST_OP_PLACE_WEIGHT, phases, place->home_region, slot, p, st_emit_page_bytes(e, p))->page = p;
         return slot;
     }
     from = st_emit_host_weight(e, p, phases);
-    slot = st_pool_take(device_slots(e, p), p);
+    slot = take_device_slot(e, p);
     upload_weight(e, p, from, slot, phases, st_emit_page_bytes(e, p));
     return slot;
 }
@@ -278,12 +296,12 @@ static void update_on_host(struct st_emitter *e, uint32_t p)
 bool st_emit_uploads_later(const struct st_emitter *e)
 {
     return st_emit_gated(e) && st_place_table_resident(e->plan) && st_place_gather_on_host(e->plan) &&
-           e->program->pages[e->program->workload.table_first].grad != ST_WHERE_NONE;
+           e->program->pages[0].grad != ST_WHERE_NONE;
 }
 
 void st_emit_table_slice(struct st_emitter *e, uint32_t t)
 {
-    const uint32_t p = e->program->workload.table_first + t;
+    const uint32_t p = t;
     const struct st_page_place *place = &e->program->pages[p];
 
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases, updated_bytes(e, p));
@@ -327,22 +345,28 @@ void st_emit_update(struct st_emitter *e, uint32_t p)
 /* The i-th page in the order of updates. */
 static uint32_t update_order(const struct st_emitter *e, uint32_t i)
 {
-    const uint32_t first = e->program->workload.block_first;
+    const uint32_t first = e->first_ahead ? st_layer_page(&e->program->workload, 1, 0) : 0;
 
     if (!e->first_ahead || i > first)
         return i;
     return i == 0 ? first : i - 1;
 }
 
-/* It may go before the table where nothing in between takes its slot. */
+/* The block behind a lookup may go before the table where nothing in between takes its slot. */
 static bool can_go_ahead(const struct st_emitter *e)
 {
     const struct st_workload *w = &e->program->workload;
+    uint32_t p;
 
-    if (e->program->pages[w->block_first].weights == ST_WHERE_DEVICE)
+    if (w->gathered_count == 0 || w->layers[1].kind != ST_LAYER_BLOCK || w->layers[1].use_count != 1)
+        return false;
+    p = st_layer_page(w, 1, 0);
+    if (w->pages[p].uses > 1)
+        return false;
+    if (e->program->pages[p].weights == ST_WHERE_DEVICE)
         return true;
-    return e->lay->weights.count > 1 &&
-           (st_place_table_resident(e->plan) || e->program->pages[w->table_first].grad != ST_WHERE_DEVICE);
+    return e->lay->weights.count > e->plan->sums->pages_at_once &&
+           (st_place_table_resident(e->plan) || e->program->pages[0].grad != ST_WHERE_DEVICE);
 }
 
 void st_emit_order(struct st_emitter *e)
@@ -364,6 +388,15 @@ void st_emit_read_ahead(struct st_emitter *e)
 {
     for (uint32_t i = 0; i < e->tail_reads; i++)
         move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->program->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
+}
+
+void st_emit_forget_page(struct st_emitter *e, uint32_t p)
+{
+    struct st_pool *pool = device_slots(e, p);
+
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (pool->holds[i] == p)
+            pool->holds[i] = ST_NO_BUFFER;
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

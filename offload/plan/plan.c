@@ -213,9 +213,9 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
         .activation_tier = policy->forward_only /* two boundaries used in turn */ ? STRATA_TIER_DEVICE
                            : policy->activation_tier == STRATA_TIER_COUNT         ? STRATA_TIER_HOST
                                                                                   : policy->activation_tier,
-        .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
+        .kept_blocks = policy->activations == ST_ACT_KEPT ? st_block_count(w) : 0,
         .device_state_pages = state_stays ? w->page_count : 0,
-        .host_grad_pages = w->table_count, /* rounded on the host, and used before all others */
+        .host_grad_pages = w->gathered_count, /* rounded on the host, and used before all others */
         .slots = {.weights = 1, .host_weights = 1, .states = 1, .streamed_states = 1, .acts = 2, .host_acts = 1, .grads = 1},
     };
     plan->decided.resident_pages = st_place_least_resident(plan);
@@ -302,7 +302,7 @@ strata_status st_plan_build(struct st_plan *plan)
     if (st == STRATA_OK) {
         memcpy(plan->program.needed, lay.needed, sizeof(lay.needed));
         memcpy(plan->program.space_bytes, lay.space_bytes, sizeof(lay.space_bytes));
-        plan->decided.slots = plan->program.slots = st_layout_slots(&lay);
+        plan->decided.slots = plan->program.slots = st_layout_slots(&lay, plan->sums);
         plan->program.at = lay.at;
         st = st_emit_program(plan, &lay);
     }
@@ -322,7 +322,7 @@ static bool lift_state(struct st_plan *plan)
 
     if (policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE)
         return false;
-    for (uint32_t pages = w->table_count; pages <= w->page_count; pages++) {
+    for (uint32_t pages = w->gathered_count; pages <= w->page_count; pages++) {
         plan->decided.device_state_pages = pages;
         if (!st_place_slices(plan))
             plan->decided.resident_pages = pages > resident ? pages : resident;
@@ -452,6 +452,23 @@ static strata_status check_leaves(const struct st_plan *plan)
     return st_error(STRATA_E_CONFIG, "strata.leaves: %u groups do not divide the %u micro-batches of a step", leaves, micros);
 }
 
+/* Each layer adds to the sum of a page that several use.  One micro-batch behind the other the order is that of every caller;
+ * layer by layer it would be another one, and so would the bits. */
+static strata_status check_order(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    bool shared = false;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        shared = shared || (st_page_adds(&w->pages[p]) > 1 && st_place_trained(plan, p));
+    if (!shared || w->grad_accum == 1)
+        return STRATA_OK;
+    if (plan->policy.accumulation == ST_ACCUMULATE_VERTICAL)
+        return st_error(STRATA_E_CONFIG, "strata.accumulation is vertical, but several layers use one page: set horizontal");
+    plan->policy.accumulation = plan->asked.accumulation = ST_ACCUMULATE_HORIZONTAL;
+    return STRATA_OK;
+}
+
 /* About the number of ops of its programs, whatever the placement. */
 static uint64_t ops_expected(const struct st_plan *plan)
 {
@@ -459,7 +476,7 @@ static uint64_t ops_expected(const struct st_plan *plan)
     const uint64_t saved = plan->policy.sets > 0 ? 2ull * plan->program.chunk_count + 2ull * w->page_count : 0;
 
     return saved + 3ull * plan->program.chunk_count + (7ull + plan->policy.leaves) * w->page_count +
-           (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+           (6ull * st_block_count(w) + 2ull * st_slice_count(w)) * w->grad_accum;
 }
 
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */
@@ -472,7 +489,7 @@ static strata_status check_ops(const struct st_plan *plan)
     return st_error(STRATA_E_CONFIG,
                     "a step of %u micro-batches, %u blocks and %u chunks takes about %llu operations, over %u: lower "
                     "gradient_accumulation_steps, or raise strata.chunk_size",
-                    plan->program.workload.grad_accum, plan->program.workload.block_count, plan->program.chunk_count,
+                    plan->program.workload.grad_accum, st_block_count(&plan->program.workload), plan->program.chunk_count,
                     (unsigned long long)ops, OPS_MAX);
 }
 
@@ -534,7 +551,8 @@ strata_status st_plan_create(struct st_plan **out, const struct st_workload *wor
     if ((st = st_workload_check(workload)) != STRATA_OK ||
         (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = check_device(plan)) != STRATA_OK ||
         (st = make_shards(plan)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK ||
-        (st = check_ops(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK) {
+        (st = check_order(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
+        (st = st_plan_sums_make(plan)) != STRATA_OK) {
         st_plan_destroy(plan);
         return st;
     }

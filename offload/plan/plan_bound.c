@@ -52,21 +52,40 @@ static void add_updates(struct load *load, const struct st_plan *plan, const str
     load->compute += st_seconds_at(device * update_bytes(plan), m->rates.memory);
 }
 
-/* Blocks below the lowest that is trained have no backward; the top ones' activations may be kept. */
+/* Adds the seconds of the forward, or backward, of `count` layers of one kind that all take the same time, or of slices: `kept`
+ * of them do not make again what forward left. */
+static void add_layers(double *seconds, const struct st_layer *layer, const struct st_machine *m, bool backward, uint32_t count,
+                       uint32_t kept)
+{
+    const bool loss = layer->kind == ST_LAYER_LOSS;
+    const enum st_call_kind forward = loss ? ST_CALL_HEAD_STATS : ST_CALL_BLOCK_FORWARD;
+    const enum st_call_kind kind = !backward ? forward : loss ? ST_CALL_HEAD_GRAD : ST_CALL_BLOCK_BACKWARD;
+
+    if (layer->kind == ST_LAYER_LOOKUP)
+        return;
+    *seconds += kept * st_call_seconds(layer, &m->rates, kind, false);
+    *seconds += (count - kept) * st_call_seconds(layer, &m->rates, kind, backward);
+}
+
+/* Layers below the lowest that is trained have no backward; the top blocks' activations may be kept. */
 static void add_compute(struct load loads[ST_WINDOW_COUNT], const struct st_plan *plan, const struct st_machine *m)
 {
     const struct st_workload *w = &plan->program.workload;
-    const struct st_decisions *d = &plan->decided;
-    const uint32_t blocks = w->block_count - plan->sums->lowest_block;
-    const uint32_t kept = d->kept_blocks < blocks ? d->kept_blocks : blocks;
+    const uint32_t low = plan->sums->lowest_layer, kept_from = st_block_end(w) - plan->decided.kept_blocks;
     const double micros = w->grad_accum, first = st_place_horizontal(plan) ? 1 : micros;
-    const double forward = w->block_count * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_FORWARD, false) +
-                           w->head_count * st_call_seconds(w, &m->rates, ST_CALL_HEAD_STATS, false);
-    const double backward = kept * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_BACKWARD, false) +
-                            (blocks - kept) * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_BACKWARD, true) +
-                            d->kept_slices * st_call_seconds(w, &m->rates, ST_CALL_HEAD_GRAD, false) +
-                            (w->head_count - d->kept_slices) * st_call_seconds(w, &m->rates, ST_CALL_HEAD_GRAD, true);
+    double forward = 0, backward = 0;
 
+    for (uint32_t l = 0, end; l < w->layer_count; l = end) {
+        const struct st_layer *layer = &w->layers[l];
+        const bool loss = layer->kind == ST_LAYER_LOSS;
+        uint32_t from, kept;
+
+        end = plan->sums->layer_end[l];
+        from = low < l ? l : low < end ? low : end;
+        kept = loss ? plan->decided.kept_slices : end - (kept_from < from ? from : kept_from < end ? kept_from : end);
+        add_layers(&forward, layer, m, false, loss ? st_slice_count(w) : end - l, 0);
+        add_layers(&backward, layer, m, true, loss ? st_slice_count(w) : end - from, kept);
+    }
     loads[ST_WINDOW_FORWARD].compute += first * forward;
     if (!plan->policy.forward_only)
         loads[ST_WINDOW_BACKWARD].compute += (micros - first) * forward + micros * backward;
@@ -76,8 +95,9 @@ static void add_compute(struct load loads[ST_WINDOW_COUNT], const struct st_plan
 static void add_activations(struct st_moved *moved, const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t most = (uint64_t)(w->block_count + 1) * w->grad_accum, held = plan->decided.slots.acts + w->grad_accum;
-    const uint64_t bytes = most > held ? (most - held) * w->activation_bytes : 0;
+    const uint64_t all = plan->sums->boundaries_plain * w->grad_accum;
+    const uint64_t held = (plan->decided.slots.acts + w->grad_accum) * plan->sums->boundary_most;
+    const uint64_t bytes = all > held ? all - held : 0;
     const enum st_window forward = st_place_horizontal(plan) ? ST_WINDOW_BACKWARD : ST_WINDOW_FORWARD;
 
     if (plan->policy.forward_only || plan->decided.activation_tier == STRATA_TIER_DEVICE)

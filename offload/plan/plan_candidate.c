@@ -185,7 +185,7 @@ static void drop_unused_slots(struct st_plan *plan)
 
     plan->reserved = plan->decided.slots;
     (void)st_layout_make(&lay, plan, false); /* sizing cannot fail */
-    plan->decided.slots = st_layout_slots(&lay);
+    plan->decided.slots = st_layout_slots(&lay, plan->sums);
 }
 
 /* --- from an intent to decisions --- */
@@ -248,7 +248,7 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
     if (kept != ST_KEPT_REST)
         d->kept_blocks = larger(d->kept_blocks, kept);
     if (intent->on[ST_AXIS_GRADS] > 0)
-        d->host_grad_pages = w->table_count;
+        d->host_grad_pages = w->gathered_count;
     if (!st_plan_allowed(plan))
         return false;
     raise_slots(plan, &profile->first);
@@ -257,11 +257,11 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
     st_plan_raise(plan, &d->streamed, streamed);
     fill(plan, intent);
     if (kept == ST_KEPT_REST)
-        st_plan_raise(plan, &d->kept_blocks, w->block_count);
+        st_plan_raise(plan, &d->kept_blocks, st_block_count(w));
     if (profile->before_logits)
         raise_slots(plan, &profile->later);
     if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only && kept > 0)
-        st_plan_raise(plan, &d->kept_slices, w->head_count);
+        st_plan_raise(plan, &d->kept_slices, st_slice_count(w));
     raise_slots(plan, &profile->later);
     drop_unused_slots(plan);
     return true;
@@ -361,17 +361,19 @@ static uint32_t next_level(uint32_t level)
 static uint32_t state_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
+    const uint32_t first = plan->sums->block_pages[0], end = plan->sums->block_pages[1];
     uint32_t count = 1;
 
     levels[0] = 0;
     if (plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return 1;
-    if (w->block_first > w->table_count)
-        levels[count++] = w->table_count;
-    for (uint32_t blocks = 0; blocks < w->block_count && count < ST_LEVELS_MAX - 2; blocks = next_level(blocks))
-        levels[count++] = w->block_first + blocks;
-    levels[count++] = w->block_first + w->block_count;
-    if (w->page_count > w->block_first + w->block_count)
+    if (first > w->gathered_count)
+        levels[count++] = w->gathered_count;
+    for (uint32_t pages = 0; first + pages < end && count < ST_LEVELS_MAX - 2; pages = next_level(pages))
+        if (first + pages > 0)
+            levels[count++] = first + pages;
+    levels[count++] = end;
+    if (w->page_count > end)
         levels[count++] = w->page_count;
     return count;
 }
@@ -379,9 +381,7 @@ static uint32_t state_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_pla
 /* Shares of the blocks whose state is streamed: sixteenths, each count of blocks once. */
 static uint32_t streamed_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, uint32_t state_pages)
 {
-    const struct st_workload *w = &plan->program.workload;
-    const uint32_t first = state_pages > w->block_first ? state_pages - w->block_first : 0;
-    const uint32_t blocks = first < w->block_count ? w->block_count - first : 0;
+    const uint32_t *plain = plan->sums->plain, blocks = plain[plan->program.workload.page_count] - plain[state_pages];
     uint32_t count = 1;
 
     levels[0] = 0;
@@ -400,7 +400,7 @@ static uint32_t streamed_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_
 /* As many blocks as fit at the end, eighths of all, none. */
 static uint32_t kept_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
-    const uint64_t blocks = plan->program.workload.block_count;
+    const uint64_t blocks = st_block_count(&plan->program.workload);
     uint32_t count = 0;
 
     if (plan->policy.activations != ST_ACT_AUTO || plan->policy.forward_only) {
@@ -447,7 +447,7 @@ static uint32_t order_levels(const struct st_plan *plan)
 }
 
 uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan, const struct st_intent *intent,
-                            enum st_axis axis)
+                             enum st_axis axis)
 {
     switch (axis) {
     case ST_AXIS_UPDATE:
@@ -508,7 +508,7 @@ uint32_t st_candidate_between(uint32_t levels[ST_LEVELS_MAX], const struct st_pl
     switch (axis) {
     case ST_AXIS_KEPT:
         value = plan->decided.kept_blocks;
-        most = w->block_count;
+        most = st_block_count(w);
         break;
     case ST_AXIS_STATE:
         value = plan->decided.device_state_pages;

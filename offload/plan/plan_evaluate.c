@@ -18,11 +18,22 @@
 
 /* --- the nominal machine --- */
 
-static double flops(const struct st_workload *w)
+/* At least one, where no layer says any. */
+static double flops(const struct st_plan *plan)
 {
-    const double blocks = w->block_count * (2 * w->block_forward_flops + w->block_backward_flops);
+    const struct st_workload *w = &plan->program.workload;
+    double sum = 0;
 
-    return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
+    for (uint32_t l = 0; l < w->layer_count; l = plan->sums->layer_end[l]) {
+        const struct st_layer *layer = &w->layers[l];
+        const uint32_t count = plan->sums->layer_end[l] - l;
+
+        if (layer->kind == ST_LAYER_BLOCK) /* forward twice */
+            sum += count * (2 * layer->forward_flops + layer->backward_flops);
+        else
+            sum = sum + layer->forward_flops + layer->backward_flops;
+    }
+    return sum > 0 ? w->grad_accum * sum : 1;
 }
 
 /* On a device that is the host, updates and copies are passes over memory, which take little time compared with compute. */
@@ -36,7 +47,7 @@ void st_evaluator_nominal(struct st_machine *machine, const struct st_plan *smal
 {
     const struct st_workload *w = &smallest->program.workload;
     const uint64_t checkpoints =
-        smallest->decided.activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
+        smallest->decided.activation_tier == STRATA_TIER_DEVICE ? 0 : smallest->sums->boundaries_plain * w->grad_accum;
     const bool host = smallest->capacity.device_is_host;
     const double update = host ? HOST_UPDATE : 1, link = host ? HOST_LINK : 1, disk = host ? 1 + update + 2 * link : 1;
     struct st_traffic sum;
@@ -45,7 +56,7 @@ void st_evaluator_nominal(struct st_machine *machine, const struct st_plan *smal
     st_plan_moved(&moved, smallest);
     sum = st_moved_sum(&moved);
     *machine = (struct st_machine){.name = "nominal", .capacity = smallest->capacity};
-    machine->rates.matmul_flops = flops(w);
+    machine->rates.matmul_flops = flops(smallest);
     machine->rates.update = (double)w->params / update;
     machine->rates.upload = (double)(sum.upload + checkpoints + 1) / link;
     machine->rates.download = (double)(sum.download + checkpoints + 1) / link;
@@ -60,29 +71,39 @@ void st_evaluator_nominal(struct st_machine *machine, const struct st_plan *smal
 /* A plan for the same pages and chunks in `micros` micro-batches, each with `rows` tokens.  *out NULL: there are too many. */
 static strata_status shorter(struct st_plan **out, const struct st_plan *plan, uint32_t micros, uint64_t rows)
 {
-    struct st_workload w = plan->program.workload; /* its lists are copied */
-    const double factor = (double)rows / ((double)w.micro_batch * w.seq);
+    const struct st_workload *whole = &plan->program.workload;
+    const uint64_t rows_before = (uint64_t)whole->micro_batch * whole->seq;
+    const double factor = (double)rows / (double)rows_before;
     struct st_policy policy = plan->policy;
+    struct st_workload w;
+    strata_status st;
 
     if (rows > UINT32_MAX)
         return STRATA_OK;
+    if ((st = st_workload_copy(&w, whole)) != STRATA_OK)
+        return st;
     w.grad_accum = micros;
     w.micro_batch = 1;
     w.seq = (uint32_t)rows; /* costs are given; of these two only the product counts */
-    w.activation_bytes = rows * w.hidden * strata_dtype_bytes(w.dtype);
-    w.block_forward_flops *= factor;
-    w.block_backward_flops *= factor;
-    w.head_forward_flops *= factor;
-    w.head_backward_flops *= factor;
+    for (uint32_t l = 0; l < w.layer_count; l++) {
+        struct st_layer *layer = &w.layers[l];
+
+        layer->boundary_bytes = (layer->boundary_bytes * rows + rows_before - 1) / rows_before;
+        layer->forward_flops *= factor;
+        layer->backward_flops *= factor;
+    }
     policy.leaves = policy.leaves > micros ? micros : policy.leaves;
-    return st_plan_create(out, &w, &plan->capacity, &policy);
+    st = st_plan_create(out, &w, &plan->capacity, &policy);
+    st_workload_fini(&w);
+    return st;
 }
 
 uint64_t st_plan_ops_about(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
 
-    return plan->program.chunk_count + 4ull * w->page_count + (4ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+    return plan->program.chunk_count + 4ull * w->page_count +
+           (4ull * st_block_count(w) + 2ull * st_slice_count(w)) * w->grad_accum;
 }
 
 /* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not shortened. */

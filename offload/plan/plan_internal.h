@@ -14,7 +14,8 @@
 
 #include "offload/plan/plan.h"
 
-#define ST_POOL_SLOTS_MAX 16u
+#define ST_POOL_SLOTS_MAX 128u /* of all pools: layers with several pages have many times those of one with one */
+#define ST_DEVICE_ALIGN   256u
 /* The chunk size grows with the model, so that there are at most this many chunks. */
 #define ST_CHUNKS_MOST 16384u
 
@@ -33,17 +34,16 @@ struct st_layout {
     struct st_buffer_names at;
     uint32_t block_sums;
     uint32_t workspace, rows_host, dact_host;
-    uint32_t *internals;   /* [blocks * g]: kept, or the shared one */
-    uint32_t *head;        /* [g] */
+    uint32_t *internals;   /* [layers * g]: kept, or one that blocks share */
     uint32_t *logits;      /* [kept slices * g] */
-    uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
+    uint32_t *checkpoints; /* [(layers - 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool wires, dact_wires; /* from other ranks: sums of a page, gradients of a micro-batch's rows */
     struct st_pool reductions;        /* sums of a page's leaves beside the one in `grads` */
     struct st_pool host_grads;        /* rounded gradients without a place of their own in host memory */
     struct st_pool saves;             /* in host memory: what lives on the device, on its way to its extent */
-    struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
+    struct st_pool small_weights, small_grads, small_rounded; /* one slot each */
 };
 
 /* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
@@ -59,9 +59,18 @@ struct st_plan_sums {
     uint64_t *gathered, *regathered, *exchanged;
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
-    uint32_t lowest_block;          /* the lowest block that backward must reach */
-    bool trained_f32;               /* every trained group is stored in fp32 */
-    bool slices_save;               /* the blocks' shards and a slot for one block are smaller than the blocks */
+    uint32_t *plain;                /* [page_count + 1]: plain pages before this one */
+    uint32_t lowest_layer;          /* that backward must reach; layer_count: none */
+    uint32_t last[2];               /* pages whose gradients leave last, of a lookup's layer and of the lowest other one */
+    uint32_t block_pages[2];        /* the first page of the first block's, the first after the last one's */
+    uint32_t *layer_end;            /* [layer_count]: the first layer after it that costs another time */
+    uint64_t *internals_from;       /* [layer_count + 1]: on the device, of the blocks from this one on, */
+    uint64_t *internals_most;       /* and the largest of those before it */
+    uint64_t boundaries[2];         /* bytes of all of them, on the device and elsewhere, */
+    uint64_t boundaries_plain, boundary_most; /* without padding; of the largest */
+    uint32_t pages_at_once, sums_at_once; /* pages, and trained ones, that a block's ops have: most of any block, at least 1 */
+    bool trained_f32;                     /* every trained group is stored in fp32 */
+    bool slices_save;                     /* the plain pages' shards and a slot for one are smaller than the pages */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
@@ -74,11 +83,17 @@ struct st_alike {
  * streamed. */
 uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end);
 
+/* What a buffer of so many bytes takes on the device. */
+static inline uint64_t st_device_bytes(uint64_t bytes)
+{
+    return (bytes + ST_DEVICE_ALIGN - 1) / ST_DEVICE_ALIGN * ST_DEVICE_ALIGN;
+}
+
 /* Size (and with `build`, place) everything for the decisions in plan.  Without build no allocation is made. */
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build);
 void st_layout_fini(struct st_layout *lay);
 /* The slots of its pools; 0 if nothing needs them. */
-struct st_slots st_layout_slots(const struct st_layout *lay);
+struct st_slots st_layout_slots(const struct st_layout *lay, const struct st_plan_sums *sums);
 
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);

@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_ALIGN   4096u
-#define DEVICE_ALIGN 256u
-#define WIRE_SLOTS   2u /* one is filled while the other is added */
-#define SAVE_SLOTS   2u /* one is filled while the other is written */
+#define HOST_ALIGN 4096u
+#define WIRE_SLOTS 2u /* one is filled while the other is added */
+#define SAVE_SLOTS 2u /* one is filled while the other is written */
 /* Moments of at least this size have staggered planes, which adds about 1 % to a chunk's bytes at most. */
 #define SKEWED_BYTES (1u << 20)
 
@@ -85,14 +84,14 @@ static uint64_t *taken(struct st_walk *k, strata_tier tier, enum st_space space)
 void st_walk_take_many(struct st_walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
 {
     assert(!k->build);
-    *taken(k, tier, ST_SPACE_SCRATCH) += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+    *taken(k, tier, ST_SPACE_SCRATCH) += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? ST_DEVICE_ALIGN : HOST_ALIGN);
 }
 
 /* Take `bytes` of a tier; returns the buffer's index when building. */
 static uint32_t take_in(struct st_walk *k, strata_tier tier, enum st_space space, uint64_t bytes, enum st_layout_item item)
 {
     struct st_plan *plan = k->plan;
-    const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+    const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? ST_DEVICE_ALIGN : HOST_ALIGN);
     const uint64_t offset = *taken(k, tier, space);
 
     *taken(k, tier, space) += size;
@@ -360,34 +359,37 @@ static uint64_t saved_at_once(const struct st_plan *plan)
     return !st_place_saves_from_device(plan) ? 0 : all < part ? all : part;
 }
 
-/* Vertical: a slot for each depth.  Horizontal: for what comes back from the host to be added to, and stays until it is back
- * there: two, so that the next may come meanwhile, if a leaf may end more than one sum. */
+/* Vertical: a slot for each depth, of each page that is open.  Horizontal: for what comes back from the host to be added to, and
+ * stays until it is back there: two, so that the next may come meanwhile, if a leaf may end more than one sum. */
 static uint32_t reduce_slots(const struct st_plan *plan)
 {
     const uint32_t depth = st_leaf_depth(plan->policy.leaves);
 
-    return st_place_horizontal(plan) && depth > 2 ? 2 : depth;
+    if (st_place_horizontal(plan))
+        return depth > 2 ? 2 : depth;
+    return depth * plan->sums->sums_at_once;
 }
 
 static void lay_slots(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
-    const bool in_place = st_place_rounds_in_place(plan);
+    const struct st_workload *w = &plan->program.workload;
+    const bool in_place = st_place_rounds_in_place(plan), rows = w->gathered_count > 0 && st_place_trained(plan, 0);
+    const struct st_slots *slots = &plan->decided.slots;
+    const uint32_t pages = plan->sums->pages_at_once - 1, sums = plan->sums->sums_at_once - 1; /* beside one */
     struct st_layout *lay = k->lay;
 
-    st_walk_take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->weights, slots->weights + pages, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
                       ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->host_grads, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->unkept_grads,
                       ST_ITEM_GRADIENT_SLOTS);
-    st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
+    st_walk_take_pool(k, &lay->grads, slots->grads + sums, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving,
                       ST_ITEM_GRADIENT_SLOTS);
     st_walk_take_pool(k, &lay->wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire, ST_ITEM_WIRES);
-    st_walk_take_pool(
-        k, &lay->dact_wires, WIRE_SLOTS, STRATA_TIER_DEVICE,
-        k->wire > 0 && st_place_trained(plan, plan->program.workload.table_first) ? plan->program.workload.activation_bytes : 0,
-        ST_ITEM_WIRES);
+    st_walk_take_pool(k, &lay->dact_wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire > 0 && rows ? w->layers[0].boundary_bytes : 0,
+                      ST_ITEM_WIRES);
     st_walk_take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), ST_ITEM_SAVED_SLOTS);
     st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
@@ -405,8 +407,11 @@ static void lay_small(struct st_walk *k)
     const uint64_t tallies = plan->program.ranks > 1 ? plan->program.ranks * sizeof(struct st_tally) : 0;
     struct st_layout *lay = k->lay;
 
-    lay->at.tokens_host = st_walk_take(k, STRATA_TIER_HOST, tokens, ST_ITEM_SMALL);
-    lay->at.tokens_device = st_walk_take(k, STRATA_TIER_DEVICE, tokens, ST_ITEM_SMALL);
+    lay->at.tokens_host = lay->at.tokens_device = ST_NO_BUFFER;
+    if (tokens > 0) {
+        lay->at.tokens_host = st_walk_take(k, STRATA_TIER_HOST, tokens, ST_ITEM_SMALL);
+        lay->at.tokens_device = st_walk_take(k, STRATA_TIER_DEVICE, tokens, ST_ITEM_SMALL);
+    }
     lay->at.scalars_device = st_walk_take(k, STRATA_TIER_DEVICE, scalars, ST_ITEM_SMALL);
     lay->at.scalars_host = st_walk_take(k, STRATA_TIER_HOST, scalars + tallies, ST_ITEM_SMALL);
     lay->at.norms_host = st_walk_take(k, STRATA_TIER_HOST, scalars, ST_ITEM_SMALL);
@@ -418,9 +423,9 @@ static void lay_small(struct st_walk *k)
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (st_place_gather_on_host(plan))
-        lay->rows_host = st_walk_take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ST_ITEM_ROWS);
-    if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
-        lay->dact_host = st_walk_take(k, STRATA_TIER_HOST, w->activation_bytes, ST_ITEM_ROWS);
+        lay->rows_host = st_walk_take(k, STRATA_TIER_HOST, w->layers[0].boundary_bytes * w->grad_accum, ST_ITEM_ROWS);
+    if (w->gathered_count > 0 && st_place_trained(plan, 0) && !st_place_device_update(plan, 0))
+        lay->dact_host = st_walk_take(k, STRATA_TIER_HOST, w->layers[0].boundary_bytes, ST_ITEM_ROWS);
 }
 
 /* Sums up NVMe: what a build has laid out, with the sets beside the one that is written to. */
@@ -464,21 +469,26 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-struct st_slots st_layout_slots(const struct st_layout *lay)
+/* Slots beside the first of a layer with several pages are no decision. */
+static uint32_t beside(uint32_t slots, uint32_t at_once)
 {
-    return (struct st_slots){.weights = lay->weights.count,
+    return slots > 0 ? slots - (at_once - 1) : 0;
+}
+
+struct st_slots st_layout_slots(const struct st_layout *lay, const struct st_plan_sums *sums)
+{
+    return (struct st_slots){.weights = beside(lay->weights.count, sums->pages_at_once),
                              .host_weights = larger(lay->host_weights.count, lay->host_grads.count),
                              .states = lay->states.count,
                              .streamed_states = lay->streamed_states.count,
                              .acts = lay->acts.count,
                              .host_acts = lay->host_acts.count,
-                             .grads = larger(lay->grads.count, lay->rounded.count)};
+                             .grads = larger(beside(lay->grads.count, sums->sums_at_once), lay->rounded.count)};
 }
 
 void st_layout_fini(struct st_layout *lay)
 {
     free(lay->internals);
-    free(lay->head);
     free(lay->logits);
     free(lay->checkpoints);
     free(lay->dact);

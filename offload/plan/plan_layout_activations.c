@@ -1,4 +1,4 @@
-/* plan_layout_activations.c - activations: internals of blocks and head, logits, layer boundaries. */
+/* plan_layout_activations.c - activations: layers' internals, logits, boundaries. */
 #include "offload/plan/plan_layout_internal.h"
 
 #include <stdlib.h>
@@ -40,29 +40,32 @@ static void set_or_share(struct st_walk *k, uint32_t *array, uint64_t i, uint64_
         array[i] = array[owner];
 }
 
-/* Block internals: one each for kept blocks, one for all others. */
+/* Internals: those of kept blocks, one buffer for all others, and those of the layer of losses, which are always kept. */
 static void lay_internals(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
-    const uint32_t kept_from = w->block_count - plan->decided.kept_blocks;
+    const uint32_t first = st_block_first(w), end = st_block_end(w), kept_from = end - plan->decided.kept_blocks;
+    const uint64_t most = plan->sums->internals_most[kept_from];
     struct st_layout *lay = k->lay;
     uint32_t shared = ST_NO_BUFFER;
 
     if (!k->build) {
-        st_walk_take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->decided.kept_blocks * live + (kept_from > 0));
+        st_walk_take_many(k, STRATA_TIER_DEVICE, plan->sums->internals_from[kept_from], live);
+        st_walk_take_many(k, STRATA_TIER_DEVICE, most, 1);
         return;
     }
-    lay->internals = index_array(k, (uint64_t)w->block_count * g);
-    if (kept_from > 0)
-        shared = st_walk_take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, ST_ITEM_ACTIVATIONS);
-    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
+    lay->internals = index_array(k, (uint64_t)w->layer_count * g);
+    if (most > 0)
+        shared = st_walk_take(k, STRATA_TIER_DEVICE, most, ST_ITEM_ACTIVATIONS);
+    for (uint64_t i = first * g; i < end * g; i++) {
+        const uint64_t bytes = w->layers[i / g].internal_bytes;
+
         if (i / g < kept_from)
             set_index(lay->internals, i, shared);
-        else
-            set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
-                         ST_ITEM_ACTIVATIONS);
+        else if (bytes > 0)
+            set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, bytes, ST_ITEM_ACTIVATIONS);
     }
 }
 
@@ -87,7 +90,7 @@ static void lay_logits(struct st_walk *k)
 static void lay_act_slots(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t bytes = plan->program.workload.activation_bytes;
+    const uint64_t bytes = plan->sums->boundary_most;
     const strata_tier tier = plan->decided.activation_tier;
 
     st_walk_take_pool(k, &k->lay->acts, plan->decided.slots.acts, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes,
@@ -101,46 +104,57 @@ static void lay_checkpoints(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
+    const bool turns = plan->policy.forward_only;
+    const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->layer_count - 1) * g;
     const strata_tier tier = plan->decided.activation_tier;
     struct st_layout *lay = k->lay;
 
     if (!k->build) {
-        st_walk_take_many(k, tier, w->activation_bytes, live * (plan->policy.forward_only ? 2 : w->block_count + 1));
+        st_walk_take_many(k, tier, turns ? plan->sums->boundary_most : plan->sums->boundaries[tier != STRATA_TIER_DEVICE],
+                          live * (!turns               ? 1
+                                  : w->layer_count > 2 ? 2
+                                                       : w->layer_count - 1));
         lay_act_slots(k);
         return;
     }
-    lay->checkpoints = index_array(k, boundaries);
+    lay->checkpoints = index_array(k, boundaries + 1);
     for (uint64_t i = 0; i < boundaries; i++) {
-        const uint64_t layer = plan->policy.forward_only ? i / g % 2 : i / g, owner = layer * g + i % g % live;
+        const uint64_t layer = turns ? i / g % 2 : i / g, owner = layer * g + i % g % live;
 
-        set_or_share(k, lay->checkpoints, i, owner, tier, w->activation_bytes, ST_ITEM_CHECKPOINTS);
+        set_or_share(k, lay->checkpoints, i, owner, tier, turns ? plan->sums->boundary_most : w->layers[layer].boundary_bytes,
+                     ST_ITEM_CHECKPOINTS);
     }
     lay_act_slots(k);
+}
+
+/* One for each micro-batch that lives at once: of the layer of losses. */
+static void lay_last_internals(struct st_walk *k, uint64_t micro)
+{
+    const struct st_workload *w = &k->plan->program.workload;
+    const uint64_t first = (uint64_t)(w->layer_count - 1) * w->grad_accum;
+
+    if (st_slice_count(w) > 0)
+        set_or_share(k, k->lay->internals, first + micro, first + micro % live_micros(k->plan), STRATA_TIER_DEVICE,
+                     w->layers[w->layer_count - 1].internal_bytes, ST_ITEM_ACTIVATIONS);
 }
 
 void st_walk_activations(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan);
+    const uint64_t g = w->grad_accum;
     struct st_layout *lay = k->lay;
-    uint64_t workspace = w->block_workspace_bytes;
 
-    if (w->head_workspace_bytes > workspace)
-        workspace = w->head_workspace_bytes;
-    if (w->embed_workspace_bytes > workspace)
-        workspace = w->embed_workspace_bytes;
-    lay->workspace = st_walk_take(k, STRATA_TIER_DEVICE, workspace, ST_ITEM_WORKSPACE);
+    lay->workspace = st_walk_take(k, STRATA_TIER_DEVICE, w->workspace_bytes, ST_ITEM_WORKSPACE);
     lay_internals(k);
     lay_logits(k);
-    lay->head = index_array(k, g);
     lay->dact = index_array(k, g);
     for (uint64_t m = 0; m < g; m++) {
-        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, ST_ITEM_ACTIVATIONS);
-        if (!plan->policy.forward_only)
-            set_index(lay->dact, m, st_walk_take(k, STRATA_TIER_DEVICE, w->activation_bytes, ST_ITEM_ACTIVATIONS));
+        lay_last_internals(k, m);
+        if (!plan->policy.forward_only && plan->sums->boundary_most > 0)
+            set_index(lay->dact, m, st_walk_take(k, STRATA_TIER_DEVICE, plan->sums->boundary_most, ST_ITEM_ACTIVATIONS));
     }
-    lay->at.head_internals = lay->head != NULL ? lay->head[0] : ST_NO_BUFFER;
+    lay->at.head_internals =
+        lay->internals != NULL && st_slice_count(w) > 0 ? lay->internals[(w->layer_count - 1) * g] : ST_NO_BUFFER;
     lay_checkpoints(k);
 }

@@ -11,27 +11,30 @@ static inline bool st_place_horizontal(const struct st_plan *plan)
     return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
 }
 
-static inline bool st_place_is_table(const struct st_plan *plan, uint32_t page)
+static inline const struct st_page *st_place_page(const struct st_plan *plan, uint32_t page)
 {
-    return plan->program.workload.pages[page].kind == ST_PAGE_TABLE;
+    return &plan->program.workload.pages[page];
 }
 
-/* The final norm and the positions: they have their own slots, so that no block's slot waits for them. */
+/* Gathered pages have one policy for all of them: together they are the table that a lookup reads. */
+static inline bool st_place_is_table(const struct st_plan *plan, uint32_t page)
+{
+    return page < plan->program.workload.gathered_count;
+}
+
 static inline bool st_place_is_small(const struct st_plan *plan, uint32_t page)
 {
-    const enum st_page_kind kind = plan->program.workload.pages[page].kind;
-
-    return kind == ST_PAGE_NORM || kind == ST_PAGE_POSITIONS;
+    return (st_place_page(plan, page)->flags & ST_PAGE_SMALL) != 0;
 }
 
 static inline bool st_place_trained(const struct st_plan *plan, uint32_t page)
 {
-    return plan->program.workload.pages[page].trained_elems > 0 && !plan->policy.forward_only;
+    return st_place_page(plan, page)->trained_elems > 0 && !plan->policy.forward_only;
 }
 
-/* Stage 3 without offload_param: a block that is not resident lives on the device as this rank's shard, and its slots are filled
- * from there and by the other ranks.  All other pages are whole.  Not where micro-batches go one by one, each of which would have
- * every block exchanged again. */
+/* Stage 3 without offload_param: a plain page that is not resident lives on the device as this rank's shard, and its slots are
+ * filled from there and by the other ranks.  All other pages are whole.  Not where micro-batches go one by one, each of which
+ * would have every page exchanged again. */
 static inline bool st_place_slices(const struct st_plan *plan)
 {
     return plan->program.stage == 3 && plan->policy.param_tier == STRATA_TIER_DEVICE && plan->sums->slices_save &&
@@ -40,8 +43,7 @@ static inline bool st_place_slices(const struct st_plan *plan)
 
 static inline bool st_place_resident(const struct st_plan *plan, uint32_t page)
 {
-    return page < plan->decided.resident_pages ||
-           (st_place_slices(plan) && plan->program.workload.pages[page].kind != ST_PAGE_BLOCK);
+    return page < plan->decided.resident_pages || (st_place_slices(plan) && !st_page_is_plain(st_place_page(plan, page)));
 }
 
 /* The least resident pages, counted from the bottom, in the order of accumulation that is decided. */
@@ -51,26 +53,26 @@ static inline uint32_t st_place_least_resident(const struct st_plan *plan)
 
     if (plan->policy.param_tier != STRATA_TIER_DEVICE)
         return 0;
-    return st_place_slices(plan) ? w->table_first + w->table_count : w->page_count;
+    return st_place_slices(plan) ? w->gathered_count : w->page_count;
 }
 
 /* State goes to the device page by page from the bottom; the table's slices all together or not at all. */
 static inline bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 {
-    return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
+    return plan->decided.device_state_pages >= plan->program.workload.gathered_count && page < plan->decided.device_state_pages;
 }
 
-/* Only blocks are streamed, since the table's sum waits in host memory. They are evenly spread, so that both processors work all
- * the time. */
+/* Only plain pages are streamed, since other pages' sums may wait in host memory. They are evenly spread, so that both processors
+ * work all the time. */
 static inline bool st_place_streamed(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_workload *w = &plan->program.workload;
-    const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
+    const uint32_t first = plan->decided.device_state_pages, *plain = plan->sums->plain;
     uint32_t rank;
 
-    if (plan->decided.streamed == 0 || page < first || w->pages[page].kind != ST_PAGE_BLOCK || !st_place_trained(plan, page))
+    if (plan->decided.streamed == 0 || page < first || !st_page_is_plain(st_place_page(plan, page)) ||
+        !st_place_trained(plan, page))
         return false;
-    rank = page - first;
+    rank = plain[page] - plain[first];
     return (rank + 1) * plan->decided.streamed / ST_STREAMED_PARTS > rank * plan->decided.streamed / ST_STREAMED_PARTS;
 }
 
@@ -83,7 +85,7 @@ static inline bool st_place_device_update(const struct st_plan *plan, uint32_t p
 /* Every slice. */
 static inline bool st_place_table_resident(const struct st_plan *plan)
 {
-    return plan->decided.resident_pages >= plan->program.workload.table_first + plan->program.workload.table_count;
+    return plan->decided.resident_pages >= plan->program.workload.gathered_count;
 }
 
 /* A table that is gathered on the host keeps all its slices there; so does a page that the host updates. */
@@ -103,19 +105,18 @@ static inline enum st_where st_place_home(const struct st_plan *plan, uint32_t p
  * Not one with its home on NVMe, cached or not: what a placement needs must not jump with the pages cached. */
 static inline bool st_place_gather_on_host(const struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->program.workload;
-
-    return !st_place_table_resident(plan) ||
-           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_home(plan, w->table_first) == ST_WHERE_HOST);
+    return plan->program.workload.gathered_count > 0 &&
+           (!st_place_table_resident(plan) ||
+            (plan->policy.param_tier != STRATA_TIER_NVME && st_place_home(plan, 0) == ST_WHERE_HOST));
 }
 
-/* Whether page p's fp32 sum must outlive the ops of its layer.  The table's last addend comes at the step's end; with horizontal
- * accumulation every page's comes with the last micro-batch. */
+/* Whether page p's fp32 sum must outlive the ops of its layer.  The table's last addend comes at the step's end, that of a page
+ * that several layers use in another one; with horizontal accumulation every page's comes with the last micro-batch. */
 static inline bool st_place_sum_outlives(const struct st_plan *plan, uint32_t p)
 {
     const bool between = st_place_horizontal(plan) && plan->program.workload.grad_accum > 1;
 
-    return st_place_is_table(plan, p) || between;
+    return st_place_is_table(plan, p) || st_page_adds(st_place_page(plan, p)) > 1 || between;
 }
 
 /* Whether a gradient of fp32 is its sum. */
@@ -142,7 +143,7 @@ static inline enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 /* Micro-batches add to its sum: not only the lookup, as to an untied table's. */
 static inline bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
 {
-    return st_place_trained(plan, p) && (plan->program.workload.tied || !st_place_is_table(plan, p));
+    return st_place_trained(plan, p) && st_page_adds(st_place_page(plan, p)) > 0;
 }
 
 /* Whether its sum in host memory is of the rank's shard alone: the table's, which is exchanged before it goes there; not where
@@ -182,7 +183,7 @@ static inline uint32_t st_place_device_chunks(const struct st_plan *plan)
 {
     const uint32_t pages = plan->decided.device_state_pages;
 
-    if (pages < plan->program.workload.table_count)
+    if (pages < plan->program.workload.gathered_count)
         return 0;
     return pages < plan->program.workload.page_count ? plan->program.pages[pages].chunk_first : plan->program.chunk_count;
 }

@@ -137,14 +137,25 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */
-static bool smaller_batch_fits(struct st_plan *trial)
+static bool smaller_batch_fits(const struct st_plan *trial)
 {
-    struct st_workload *w = &trial->program.workload;
+    struct st_plan least = *trial;
+    struct st_workload *w = &least.program.workload;
+    bool fits = false;
 
+    if (st_workload_copy(w, &trial->program.workload) != STRATA_OK)
+        return false;
     w->micro_batch = w->seq = w->grad_accum = 1;
-    w->activation_bytes = w->block_internal_bytes = w->block_workspace_bytes = LEAST_BYTES;
-    w->head_internal_bytes = w->head_workspace_bytes = w->embed_workspace_bytes = LEAST_BYTES;
-    return st_plan_smallest_fits(trial);
+    w->workspace_bytes = LEAST_BYTES;
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        w->layers[l].boundary_bytes = l + 1 < w->layer_count ? LEAST_BYTES : 0;
+        w->layers[l].internal_bytes = LEAST_BYTES;
+    }
+    if (st_plan_sums_make(&least) == STRATA_OK)
+        fits = st_plan_smallest_fits(&least);
+    st_plan_sums_free(least.sums);
+    st_workload_fini(w);
+    return fits;
 }
 
 /* Says what the most frugal trial still lacks, of device and host, and why. */

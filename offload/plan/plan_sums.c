@@ -9,7 +9,8 @@ static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
 {
     const struct st_page *x = &w->pages[a], *y = &w->pages[b];
 
-    if (x->kind != y->kind || x->elems != y->elems || x->group_count != y->group_count)
+    if (st_page_adds(x) > 1 || x->flags != y->flags || x->uses != y->uses || (x->row_count > 0) != (y->row_count > 0) ||
+        x->elems != y->elems || x->group_count != y->group_count)
         return false;
     for (uint32_t i = 0; i < x->group_count; i++)
         if (x->groups[i].kind != y->groups[i].kind || x->groups[i].format != y->groups[i].format ||
@@ -61,12 +62,12 @@ static void sum_spaces(const struct st_plan *plan, struct st_plan_sums *sums)
     }
 }
 
-/* Of gradients: sums of this rank's slices, but of a table that is no head, whose rows come by micro-batch; at stage 0 the
+/* Of gradients: sums of this rank's slices, but of a table that is only looked up, whose rows come by micro-batch; at stage 0 the
  * others' rounded slices, too. */
 static uint64_t exchanged_bytes(const struct st_plan *plan, uint32_t p)
 {
     const struct st_program *program = &plan->program;
-    const bool summed = program->workload.pages[p].kind != ST_PAGE_TABLE || program->workload.tied;
+    const bool summed = st_page_adds(&program->workload.pages[p]) > 0;
 
     if (program->ranks == 1 || !st_place_trained(plan, p))
         return 0;
@@ -83,16 +84,73 @@ static void sum_exchanges(const struct st_plan *plan, struct st_plan_sums *sums)
     }
 }
 
-static uint32_t lowest_block(const struct st_plan *plan)
+/* The lowest layer that has something to train, and the pages whose gradients leave last (plan_internal.h). */
+static void find_last(const struct st_plan *plan, struct st_plan_sums *sums)
 {
     const struct st_workload *w = &plan->program.workload;
-    uint32_t b = 0;
+    const uint32_t block = st_block_first(w);
+    uint32_t low, *last = sums->last;
 
-    if (st_place_trained(plan, w->table_first) || (w->position_page != ST_NO_PAGE && st_place_trained(plan, w->position_page)))
-        return 0;
-    while (b < w->block_count && !st_place_trained(plan, w->block_first + b))
-        b++;
-    return b;
+    sums->lowest_layer = w->layer_count;
+    for (uint32_t p = w->page_count; p-- > 0;)
+        if (st_place_trained(plan, p) && w->pages[p].layer < sums->lowest_layer)
+            sums->lowest_layer = w->pages[p].layer;
+    last[0] = last[1] = ST_NO_PAGE;
+    if (sums->lowest_layer == w->layer_count)
+        return;
+    if (block > 0 && w->layers[0].use_count > w->gathered_count)
+        last[0] = w->gathered_count;
+    low = sums->lowest_layer < block ? block : sums->lowest_layer;
+    for (uint32_t i = 0; i < w->layers[low].use_count; i++) {
+        const uint32_t p = st_layer_page(w, low, w->layers[low].kind == ST_LAYER_BLOCK ? i : 0);
+
+        last[1] = st_place_trained(plan, p) && w->pages[p].layer == low ? p : last[1];
+    }
+}
+
+/* Bytes of layers' internals and boundaries, and how many pages their ops have at once. */
+static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums *sums)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t count = w->layer_count, end = st_block_end(w);
+
+    sums->internals_from = calloc(count + 1, sizeof(*sums->internals_from));
+    sums->internals_most = calloc(count + 1, sizeof(*sums->internals_most));
+    sums->layer_end = malloc(count * sizeof(*sums->layer_end));
+    if (sums->internals_from == NULL || sums->internals_most == NULL || sums->layer_end == NULL)
+        return st_nomem(0);
+    sums->pages_at_once = sums->sums_at_once = 1;
+    for (uint32_t l = count; l-- > 0;) {
+        const struct st_layer *layer = &w->layers[l], *above = layer + 1;
+        const bool last = l + 1 == count || layer->kind != above->kind || layer->forward_flops != above->forward_flops ||
+                          layer->backward_flops != above->backward_flops;
+        uint32_t pages = 0, trained = 0;
+
+        sums->layer_end[l] = last ? l + 1 : sums->layer_end[l + 1];
+        sums->internals_from[l] = sums->internals_from[l + 1] + (l < end ? st_device_bytes(layer->internal_bytes) : 0);
+        for (uint32_t i = 0; layer->kind == ST_LAYER_BLOCK && i < layer->use_count; i++) {
+            const uint32_t p = st_layer_page(w, l, i);
+
+            pages += !st_place_is_small(plan, p);
+            trained += !st_place_is_small(plan, p) && st_place_trained(plan, p);
+        }
+        sums->pages_at_once = pages > sums->pages_at_once ? pages : sums->pages_at_once;
+        sums->sums_at_once = trained > sums->sums_at_once ? trained : sums->sums_at_once;
+    }
+    for (uint32_t l = 0; l < end; l++)
+        sums->internals_most[l + 1] =
+            w->layers[l].internal_bytes > sums->internals_most[l] ? w->layers[l].internal_bytes : sums->internals_most[l];
+    for (uint32_t l = 0; l + 1 < count; l++) {
+        sums->boundaries[0] += st_device_bytes(w->layers[l].boundary_bytes);
+        sums->boundaries[1] += st_extent_bytes(w->layers[l].boundary_bytes);
+        sums->boundaries_plain += w->layers[l].boundary_bytes;
+    }
+    sums->boundary_most = st_workload_boundary_most(w);
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        sums->block_pages[0] += w->pages[p].layer < st_block_first(w);
+        sums->block_pages[1] += w->pages[p].layer < end;
+    }
+    return STRATA_OK;
 }
 
 static bool slices_save(const struct st_program *program)
@@ -100,7 +158,9 @@ static bool slices_save(const struct st_program *program)
     const struct st_workload *w = &program->workload;
     uint64_t whole = 0, shards = 0, largest = 0;
 
-    for (uint32_t p = w->block_first; p < w->block_first + w->block_count; p++) {
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        if (!st_page_is_plain(&w->pages[p]))
+            continue;
         whole += w->pages[p].bytes;
         shards += program->shards[p].bytes;
         largest = w->pages[p].bytes > largest ? w->pages[p].bytes : largest;
@@ -126,6 +186,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     if (sums == NULL)
         return st_nomem(sizeof(*sums));
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
+    sums->plain = malloc(((size_t)w->page_count + 1) * sizeof(*sums->plain));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
@@ -133,8 +194,9 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->exchanged = malloc(((size_t)w->page_count + 1) * sizeof(*sums->exchanged));
     sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
-    if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
-        sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL || sums->exchanged == NULL)
+    if (sums->plain == NULL || sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL ||
+        sums->state_bytes == NULL || sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL ||
+        sums->exchanged == NULL)
         return st_nomem(0);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -143,19 +205,26 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     }
     for (uint32_t p = 0; p < w->page_count; p++)
         sums->run_first[p] = p > 0 && sums->run_end[p - 1] == sums->run_end[p] ? sums->run_first[p - 1] : p;
+    sums->plain[0] = 0;
+    for (uint32_t p = 0; p < w->page_count; p++)
+        sums->plain[p + 1] = sums->plain[p] + st_page_is_plain(&w->pages[p]);
     sum_chunks(plan, sums);
     sum_spaces(plan, sums);
     sum_exchanges(plan, sums);
     sums->trained_f32 = trained_f32(w);
     sums->slices_save = slices_save(&plan->program);
-    sums->lowest_block = lowest_block(plan);
-    return STRATA_OK;
+    find_last(plan, sums);
+    return sum_layers(plan, sums);
 }
 
 void st_plan_sums_free(struct st_plan_sums *sums)
 {
     if (sums == NULL)
         return;
+    free(sums->plain);
+    free(sums->internals_from);
+    free(sums->internals_most);
+    free(sums->layer_end);
     free(sums->run_end);
     free(sums->run_first);
     free(sums->page_largest);
@@ -182,9 +251,8 @@ static uint32_t streamed_before(const struct st_plan *plan, uint32_t count)
  * Of several ranks each page has other slices, so that only neighbours are counted together. */
 static uint32_t part_streamed(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t first, uint32_t *end)
 {
-    const struct st_workload *w = &plan->program.workload;
-    const uint32_t low = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
-    const uint32_t streamed = streamed_before(plan, *end - low) - streamed_before(plan, first - low);
+    const uint32_t *plain = plan->sums->plain, low = plain[plan->decided.device_state_pages];
+    const uint32_t streamed = streamed_before(plan, plain[*end] - low) - streamed_before(plan, plain[first] - low);
     const bool is = st_place_streamed(plan, first);
     uint32_t other = first;
 
@@ -203,15 +271,13 @@ static uint32_t part_streamed(struct st_alike parts[ST_ALIKE_MAX], const struct 
 
 uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end)
 {
-    const struct st_workload *w = &plan->program.workload;
-
     *end = plan->sums->run_end[page];
     *end = cut(*end, page, plan->decided.resident_pages);
     *end = cut(*end, page, plan->decided.device_state_pages);
     *end = cut(*end, page, plan->decided.cached_weight_pages);
     *end = cut(*end, page, plan->decided.device_accum_pages);
     *end = cut(*end, page, plan->decided.host_grad_pages);
-    if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && w->pages[page].kind == ST_PAGE_BLOCK &&
+    if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && st_page_is_plain(st_place_page(plan, page)) &&
         st_place_trained(plan, page))
         return part_streamed(parts, plan, page, end);
     parts[0] = (struct st_alike){page, *end - page};

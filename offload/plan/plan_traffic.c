@@ -1,6 +1,6 @@
 /* plan_traffic.c - computes what a placement moves in a steady step, without writing its program.
  *
- * The counts of each page follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for forward
+ * The counts of each page follow the program's rules (emit_update.c, emit_layer.c): a pass brings a page in once for forward
  * and once for backward, and an update that runs beside such a use shares the transfer.  A test over random plans checks that the
  * sums equal those of the program. */
 #include "offload/plan/plan_predicates.h"
@@ -26,24 +26,29 @@ enum st_window st_plan_update_window(const struct st_plan *plan)
     return plan->policy.update == ST_UPDATE_SERIAL ? ST_WINDOW_TAIL : ST_WINDOW_BACKWARD;
 }
 
-static bool is_head(const struct st_workload *w, enum st_page_kind kind)
+/* Ops of a backward with which a page comes to the device: each layer's that uses it, but a lookup's, which wants none. */
+static uint32_t backward_uses(const struct st_plan *plan, uint32_t p)
 {
-    return kind == ST_PAGE_HEAD || (w->tied && kind == ST_PAGE_TABLE);
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t block = st_block_first(w), low = plan->sums->lowest_layer;
+    uint32_t uses = 0;
+
+    if (w->pages[p].uses == 1) /* as a rule */
+        return w->pages[p].layer >= block && w->pages[p].layer >= low;
+    for (uint32_t l = low > block ? low : block; l < w->layer_count; l++)
+        uses += st_layer_has(w, l, p);
+    return uses;
 }
 
 static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
-    const enum st_page_kind kind = w->pages[p].kind;
-    const bool table = kind == ST_PAGE_TABLE;
+    const bool table = st_place_is_table(plan, p);
     struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
 
     f.passes = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
-    f.forward = table ? is_head(w, kind) : 1;
-    f.backward =
-        kind == ST_PAGE_BLOCK ? p - w->block_first >= plan->sums->lowest_block : kind == ST_PAGE_NORM || is_head(w, kind);
-    if (plan->policy.forward_only)
-        f.backward = 0;
+    f.forward = st_page_adds(&w->pages[p]);
+    f.backward = plan->policy.forward_only ? 0 : backward_uses(plan, p);
     f.gathered = table && !st_place_table_resident(plan);
     f.resident = st_place_resident(plan, p);
     f.sliced = !f.resident && st_place_home(plan, p) == ST_WHERE_DEVICE;
@@ -96,8 +101,7 @@ static void count_streamed(struct counts n[ST_WINDOW_COUNT], const struct st_pla
 
 static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
 {
-    const uint32_t visits =
-        f->table ? (plan->program.workload.tied ? f->passes : 0) : f->passes; /* uses by the ops that add to the sum */
+    const uint32_t visits = f->passes * f->forward; /* uses by the ops that add to the sum */
 
     if (!f->trained)
         return;
@@ -176,14 +180,16 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
 static void add_rows(struct st_moved *moved, const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t bytes = w->activation_bytes * w->grad_accum;
-    const uint64_t first = st_place_horizontal(plan) ? w->activation_bytes : bytes;
+    const uint64_t bytes = w->layers[0].boundary_bytes * w->grad_accum;
+    const uint64_t first = st_place_horizontal(plan) ? w->layers[0].boundary_bytes : bytes;
 
+    if (w->gathered_count == 0)
+        return;
     if (st_place_gather_on_host(plan)) {
         moved->in[ST_WINDOW_FORWARD].upload += first;
         moved->in[ST_WINDOW_BACKWARD].upload += bytes - first;
     }
-    if (st_place_sum(plan, w->table_first) == ST_WHERE_HOST) /* with several ranks all of theirs come by way of the device */
+    if (st_place_sum(plan, 0) == ST_WHERE_HOST) /* with several ranks all of theirs come by way of the device */
         moved->in[ST_WINDOW_BACKWARD].download += plan->program.ranks * bytes;
 }
 

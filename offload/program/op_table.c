@@ -48,7 +48,8 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_EMBED_FORWARD]   = {"embed_forward",   ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_FORWARD) =
         {INOUT(ACT, ACT), IN(WEIGHT, WEIGHT)}},
     [ST_OP_BLOCK_FORWARD]   = {"block_forward",   ON(COMPUTE),         BLOCK, CALL(BLOCK_FORWARD) =
-        {IN(ACT, ACT), OUT(ACT_OUT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
+        {SOME(LAYER, ACT, READ, ACT), SOME(LAYER, ACT_OUT, WRITE, ACT), SOME(LAYER, WEIGHT, READ, WEIGHT),
+         SOME(LAYER, INTERNALS, WRITE, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_DOWNLOAD_ACT]    = {"download_act",    ON(DOWNLOAD),        MICRO, COPY(ACT), CHECKSUM(CLOSES)},
     [ST_OP_WRITE_ACT]       = {"write_act",       ON(WRITE),           MICRO, COPY(ACT)},
     [ST_OP_READ_ACT]        = {"read_act",        ON(READ_ACTIVATION), MICRO, COPY(ACT), CHECKSUM(ARRIVES)},
@@ -67,8 +68,8 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_HEAD_BACKWARD]   = {"head_backward",   ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_BACKWARD) =
         {IN(ACT, ACT), IN(WEIGHT, WEIGHT), IN(INTERNALS, HEAD), OUT(DACT, DACT), OUT(WORKSPACE, SCRATCH), SOME(TRAINED, SUM, ADD, ACCUM)}},
     [ST_OP_BLOCK_BACKWARD]  = {"block_backward",  ON(COMPUTE),         BLOCK, CALL(BLOCK_BACKWARD) =
-        {IN(ACT, ACT), IN(WEIGHT, WEIGHT), SOME(ONE, INTERNALS, REMAKE, INTERNALS), INOUT(DACT, DACT), OUT(WORKSPACE, SCRATCH),
-         SOME(TRAINED, SUM, ADD, ACCUM)}},
+        {SOME(LAYER, ACT, READ, ACT), SOME(LAYER, WEIGHT, READ, WEIGHT), SOME(LAYER, INTERNALS, REMAKE, INTERNALS),
+         SOME(LAYER, DACT, CARRY, DACT), OUT(WORKSPACE, SCRATCH), SOME(LAYER, SUM, ADD, ACCUM)}},
     [ST_OP_EMBED_BACKWARD]  = {"embed_backward",  ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_BACKWARD) =
         {IN(DACT, DACT), SOME(ONE, SUM, ADD, ACCUM)}},
 
@@ -168,7 +169,7 @@ uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDI
         struct st_op_index index;
     } all[ST_OP_INDICES_MAX] = {{ST_INDEX_PAGE, {"page", op->page}},
                                 {ST_INDEX_CHUNK, {"chunk", op->chunk}},
-                                {ST_INDEX_BLOCK, {"block", op->block}},
+                                {ST_INDEX_BLOCK, {"block", op->layer - 1}},
                                 {ST_INDEX_SLICE, {"slice", op->slice}},
                                 {ST_INDEX_MICRO, {"micro", op->micro}}};
     uint32_t count = 0;
@@ -199,6 +200,8 @@ enum st_access_mode st_operand_mode(const struct st_operand *operand, const stru
         return op->first ? ST_WRITE : ST_MODIFY;
     case ST_OPERAND_REMAKE:
         return op->recompute ? ST_WRITE : ST_READ;
+    case ST_OPERAND_CARRY:
+        return op->top ? ST_WRITE : ST_MODIFY;
     default:
         return (enum st_access_mode)operand->use;
     }

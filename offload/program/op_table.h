@@ -99,7 +99,7 @@ enum st_op_kind {
     ST_OP_EMBED_BACKWARD,
     ST_OP_DOWNLOAD_ACCUM,
     ST_OP_UPLOAD_ACCUM,
-    ST_OP_REDUCE_SUM,       /* the sums of two neighbouring runs of leaves become one */
+    ST_OP_REDUCE_SUM,     /* the sums of two neighbouring runs of leaves become one */
     ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one slice's sum */
     ST_OP_DOWNLOAD_DACT,
     ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every slice's sum */
@@ -118,7 +118,7 @@ enum st_op_kind {
     ST_OP_ROUND_SUM,        /* to bf16, what other ranks get of a sum, where they get that */
     ST_OP_EXCHANGE_GRAD,    /* the other ranks' sums of the own slices */
     ST_OP_EXCHANGE_ROUNDED, /* the same, rounded */
-    ST_OP_REDUCE_RANKS,       /* adds them up */
+    ST_OP_REDUCE_RANKS,     /* adds them up */
     ST_OP_GATHER_GRAD,      /* stage 0: the other ranks' slices of a rounded gradient */
     ST_OP_EXCHANGE_DACT,    /* a micro-batch's gradients of rows, to those who have the rows */
     ST_OP_SCATTER_MICRO,    /* the same into one slice's sum on the device */
@@ -187,9 +187,11 @@ struct st_wait {
 
 struct st_op {
     uint8_t kind, lane, phases;
-    bool first;                                /* of a sum or of rows: there is nothing yet, so start it */
-    bool recompute;                            /* block backward: internals; head gradient: logits */
-    uint32_t page, chunk, block, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
+    bool first;     /* of a sum or of rows: there is nothing yet, so start it; of several sums, the first one's */
+    bool recompute; /* block backward: internals; head gradient: logits */
+    bool top;       /* block backward: of the last layer, above which there is no gradient */
+    uint32_t layer; /* of calls */
+    uint32_t page, chunk, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
     uint32_t part;  /* of a copy that a save makes by way of slots: which one of its thing (program.h); else 0 */
@@ -207,7 +209,7 @@ enum st_work {
     ST_WORK_COPY,    /* bytes at its lane's rate */
     ST_WORK_CALL,    /* a call of the model: FLOPs */
     ST_WORK_UPDATE,  /* a chunk's parameters */
-    ST_WORK_REDUCE,    /* adds a page's sum to another one */
+    ST_WORK_REDUCE,  /* adds a page's sum to another one */
     ST_WORK_ROUND,   /* reads and rounds a page's sum */
     ST_WORK_GATHER,  /* rows of the table */
     ST_WORK_SCATTER, /* gradients of rows */
@@ -227,8 +229,9 @@ enum st_operand_use {
     ST_OPERAND_READ = ST_READ,
     ST_OPERAND_WRITE = ST_WRITE,
     ST_OPERAND_MODIFY = ST_MODIFY,
-    ST_OPERAND_ADD,   /* written by the first op, modified by the others */
-    ST_OPERAND_REMAKE /* written by an op that recomputes, else read */
+    ST_OPERAND_ADD,    /* written by the first op, modified by the others */
+    ST_OPERAND_REMAKE, /* written by an op that recomputes, else read */
+    ST_OPERAND_CARRY   /* written by the last layer's op, modified by the others' */
 };
 /* How many accesses an operand has. */
 enum st_operand_times {
@@ -236,6 +239,7 @@ enum st_operand_times {
     ST_OPERAND_MAYBE,   /* one or none, as the plan decides */
     ST_OPERAND_TRAINED, /* one, or none if the op's page is frozen */
     ST_OPERAND_KEPT,    /* one, or none if the op recomputes */
+    ST_OPERAND_LAYER,   /* as many as its layer has: boundaries, internals, pages, trained ones */
     ST_OPERAND_EACH     /* one for each slice of the table, or gradients of each micro-batch */
 };
 

@@ -163,26 +163,56 @@ static uint32_t micros_of(const struct st_program *program, const struct st_op *
 static bool indices_match(const struct st_program *program, const struct st_op *op, const struct st_op_row *row)
 {
     const struct st_workload *w = &program->workload;
+    const bool block = (row->indices & ST_INDEX_BLOCK) != 0;
 
-    if (!carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
+    if (op->layer >= (row->work == ST_WORK_CALL ? w->layer_count : 1))
+        return false;
+    if (block ? op->page != (w->layers[op->layer].use_count > 0 ? st_layer_page(w, op->layer, 0) : ST_NO_PAGE)
+              : !carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
         return false;
     if ((row->indices & ST_INDEX_CHUNK) != 0 ? op->chunk >= program->chunk_count || program->chunks[op->chunk].page != op->page
                                              : op->chunk != 0)
         return false;
-    return op->block < ((row->indices & ST_INDEX_BLOCK) != 0 ? w->block_count : 1) &&
+    return op->top == (op->kind == ST_OP_BLOCK_BACKWARD && op->layer + 1 == w->layer_count) &&
+           (!block || w->layers[op->layer].kind == ST_LAYER_BLOCK) &&
            op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? micros_of(program, op) : 1) &&
-           op->slice < ((row->indices & ST_INDEX_SLICE) != 0 ? w->head_count : 1);
+           op->slice < ((row->indices & ST_INDEX_SLICE) != 0 ? st_slice_count(w) : 1);
 }
 
-/* The things that an operand for each of several stands for: slices of the table, or micro-batches. */
-static uint32_t each_first(const struct st_program *program, const struct st_operand *operand)
+/* Page number n of the op's layer, of those that are trained if `trained`; ST_NO_PAGE: it has not so many. */
+static uint32_t page_of_layer(const struct st_program *program, const struct st_op *op, bool trained, uint32_t n)
 {
-    return operand->content == ST_HOLDS_DACT ? 0 : program->workload.table_first;
+    const struct st_workload *w = &program->workload;
+
+    for (uint32_t i = 0; i < w->layers[op->layer].use_count; i++) {
+        const uint32_t page = st_layer_page(w, op->layer, i);
+
+        if ((!trained || program->pages[page].grad != ST_WHERE_NONE) && n-- == 0)
+            return page;
+    }
+    return ST_NO_PAGE;
 }
 
-static uint32_t each_count(const struct st_program *program, const struct st_operand *operand)
+/* How many accesses an operand has that a layer has several or none of. */
+static uint32_t layer_count(const struct st_program *program, const struct st_op *op, const struct st_operand *operand)
 {
-    return operand->content == ST_HOLDS_DACT ? program->workload.grad_accum : program->workload.table_count;
+    const struct st_workload *w = &program->workload;
+    uint32_t count = 0;
+
+    switch ((enum st_role)operand->role) {
+    case ST_ROLE_ACT:
+        return op->layer > 0;
+    case ST_ROLE_ACT_OUT:
+        return op->layer + 1 < w->layer_count;
+    case ST_ROLE_DACT:
+        return w->layer_count > 1;
+    case ST_ROLE_INTERNALS:
+        return w->layers[op->layer].internal_bytes > 0;
+    default:
+        while (page_of_layer(program, op, operand->role == ST_ROLE_SUM, count) != ST_NO_PAGE)
+            count++;
+        return count;
+    }
 }
 
 /* Whether access number n of the operand is the thing that the op's own indices name. */
@@ -190,32 +220,41 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
                             uint32_t n, const struct st_access *a)
 {
     const uint32_t g = program->workload.grad_accum;
+    const bool layer = operand->times == ST_OPERAND_LAYER;
 
-    if (operand->times == ST_OPERAND_EACH)
-        return a->index == each_first(program, operand) + n;
+    if (operand->times == ST_OPERAND_EACH) /* a gathered page, or a micro-batch */
+        return a->index == n;
     switch ((enum st_content)a->content) {
     case ST_HOLDS_WEIGHT:
+        return a->index == (layer ? page_of_layer(program, op, false, n) : op->page);
     case ST_HOLDS_GRAD:
     case ST_HOLDS_WIRE:
         return a->index == op->page;
     case ST_HOLDS_ACCUM: /* whatever its depth: program_verify_sums.c */
-        return a->index % program->workload.page_count == op->page;
+        return a->index % program->workload.page_count == (layer ? page_of_layer(program, op, true, n) : op->page);
     case ST_HOLDS_STATE:
         return a->index == op->chunk;
     case ST_HOLDS_DACT:
     case ST_HOLDS_HEAD:
         return a->index == op->micro;
     case ST_HOLDS_ACT:
-        return (st_op_rows[op->kind].indices & ST_INDEX_BLOCK) == 0
-                   ? a->index % g == op->micro
-                   : a->index == (uint64_t)(op->block + (a->role == ST_ROLE_ACT_OUT)) * g + op->micro;
+        return !layer ? a->index % g == op->micro : a->index == (uint64_t)(op->layer - (a->role == ST_ROLE_ACT)) * g + op->micro;
     case ST_HOLDS_INTERNALS:
-        return a->index == (uint64_t)op->block * g + op->micro;
+        return a->index == (uint64_t)op->layer * g + op->micro;
     case ST_HOLDS_LOGITS:
         return a->index == (uint64_t)op->slice * g + op->micro;
     default:
         return true;
     }
+}
+
+/* Whether access number n of the operand is used as its row says; of several sums each begins when its turn comes
+ * (program_verify_sums.c). */
+static bool mode_fits(const struct st_operand *operand, const struct st_op *op, uint32_t n, const struct st_access *a)
+{
+    if (operand->times == ST_OPERAND_LAYER && operand->use == ST_OPERAND_ADD && n > 0)
+        return a->mode == ST_WRITE || a->mode == ST_MODIFY;
+    return a->mode == st_operand_mode(operand, op);
 }
 
 /* How many accesses from `at` on belong to this operand; UINT32_MAX: one of them is not used as the row says. */
@@ -227,7 +266,7 @@ static uint32_t count_operand(const struct st_program *program, const struct st_
     for (; at < op->access_count && program->accesses[op->access_first + at].role == operand->role; at++, count++) {
         const struct st_access *a = &program->accesses[op->access_first + at];
 
-        if (a->mode != st_operand_mode(operand, op) || a->content != operand->content || a->buffer >= program->buffer_count ||
+        if (!mode_fits(operand, op, count, a) || a->content != operand->content || a->buffer >= program->buffer_count ||
             !names_its_thing(program, op, operand, count, a))
             return UINT32_MAX;
     }
@@ -245,7 +284,9 @@ static bool count_matches(const struct st_program *program, const struct st_op *
     case ST_OPERAND_KEPT:
         return count == (op->recompute ? 0 : 1);
     case ST_OPERAND_EACH:
-        return count == each_count(program, operand);
+        return count == (operand->content == ST_HOLDS_DACT ? program->workload.grad_accum : program->workload.gathered_count);
+    case ST_OPERAND_LAYER:
+        return count == layer_count(program, op, operand);
     default:
         return count == 1;
     }
@@ -522,7 +563,8 @@ static void replay_start(struct replay *r)
     for (uint32_t c = 0; c < program->chunk_count; c++)
         if (program->chunks[c].region != ST_NO_BUFFER)
             r->held[program->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c, .to = ST_TO_END};
-    r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS, .to = ST_TO_END};
+    if (program->at.tokens_host != ST_NO_BUFFER)
+        r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS, .to = ST_TO_END};
 }
 
 /* Whether an extent of a set has the thing's latest version. */

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Micro-batches whose gradients a sum has: [first, end). */
+/* Additions that a sum has, [first, end): each micro-batch adds as often as the page has uses that add. */
 struct run {
     uint32_t first, end;
 };
@@ -20,30 +20,51 @@ struct sums {
 
 static strata_status misadded(const struct st_program *program, const struct st_op *op, const struct run *run)
 {
-    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): the sum of page %u has micro-batches %u to %u, which is not its turn",
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): the sum of page %u has additions %u to %u, which is not its turn",
                     (unsigned)(op - program->ops), st_op_name((enum st_op_kind)op->kind), op->page, run->first, run->end);
 }
 
-static bool has_all(const struct st_program *program, const struct run *run)
+static uint32_t adds_of(const struct st_program *program, uint32_t page)
 {
-    return run->first == 0 && run->end == program->workload.grad_accum;
+    const uint32_t adds = st_page_adds(&program->workload.pages[page]);
+
+    return adds > 0 ? adds : 1;
 }
 
-/* A micro-batch begins its leaf or follows on those before it. */
-static bool add_micro(const struct st_program *program, struct run *run, const struct st_op *op)
+static bool has_all(const struct st_program *program, const struct run *run, uint32_t page)
 {
-    const uint32_t leaf = st_leaf_micros(program);
+    return run->first == 0 && run->end == program->workload.grad_accum * adds_of(program, page);
+}
 
-    if (op->first != (op->micro % leaf == 0) || (!op->first && run->end != op->micro))
+/* How many layers above the op's add to the page before it does. */
+static uint32_t uses_above(const struct st_workload *w, const struct st_op *op, uint32_t page)
+{
+    uint32_t uses = 0;
+
+    for (uint32_t l = op->layer + 1; l < w->layer_count && st_page_adds(&w->pages[page]) > 1; l++)
+        uses += st_layer_has(w, l, page);
+    return uses;
+}
+
+/* A micro-batch begins its leaf or follows on those before it, layer by layer from the top. */
+static bool add_micro(struct sums *s, const struct st_op *op, const struct st_access *a)
+{
+    const struct st_program *program = s->program;
+    const uint32_t page = a->index % program->workload.page_count, use = uses_above(&program->workload, op, page);
+    const uint32_t at = op->micro * adds_of(program, page) + use;
+    const bool first = op->micro % st_leaf_micros(program) == 0 && use == 0;
+    struct run *run = &s->runs[a->buffer];
+
+    if ((a->mode == ST_WRITE) != first || (!first && run->end != at))
         return false;
-    *run = (struct run){op->first ? op->micro : run->first, op->micro + 1};
+    *run = (struct run){first ? at : run->first, at + 1};
     return true;
 }
 
 /* Whether a tree over the leaves of both is split where the right one begins. */
-static bool may_reduce(const struct st_program *program, const struct run *left, const struct run *right)
+static bool may_reduce(const struct st_program *program, uint32_t page, const struct run *left, const struct run *right)
 {
-    const uint32_t leaf = st_leaf_micros(program), count = (right->end - left->first) / leaf;
+    const uint32_t leaf = st_leaf_micros(program) * adds_of(program, page), count = (right->end - left->first) / leaf;
     uint32_t split = 1;
 
     while (split * 2 < count)
@@ -57,7 +78,7 @@ static strata_status reduce(struct sums *s, const struct st_op *op)
     struct run *left = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_SUM)->buffer];
     struct run *right = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_ADDEND)->buffer];
 
-    if (!may_reduce(s->program, left, right))
+    if (!may_reduce(s->program, op->page, left, right))
         return misadded(s->program, op, right);
     left->end = right->end;
     *right = (struct run){0, 0};
@@ -68,13 +89,15 @@ static strata_status reduce(struct sums *s, const struct st_op *op)
 static strata_status scatter(struct sums *s, const struct st_op *op)
 {
     for (uint32_t i = op->access_first; i < op->access_first + op->access_count; i++) {
-        struct run *run = &s->runs[s->program->accesses[i].buffer];
+        const struct st_access *a = &s->program->accesses[i];
+        const uint32_t page = a->index % s->program->workload.page_count;
+        struct run *run = &s->runs[a->buffer];
 
-        if (s->program->accesses[i].role != ST_ROLE_SUM)
+        if (a->role != ST_ROLE_SUM)
             continue;
-        if (!op->first && !has_all(s->program, run))
+        if (!op->first && !has_all(s->program, run, page))
             return misadded(s->program, op, run);
-        *run = (struct run){0, s->program->workload.grad_accum};
+        *run = (struct run){0, s->program->workload.grad_accum * adds_of(s->program, page)};
     }
     return STRATA_OK;
 }
@@ -96,15 +119,16 @@ static strata_status replay_op(struct sums *s, const struct st_op *op)
     case ST_OP_REDUCE_RANKS:
     case ST_OP_FINISH_GRAD:
     case ST_OP_FINISH_HOST:
-        return has_all(s->program, &s->runs[sum->buffer]) ? STRATA_OK : misadded(s->program, op, &s->runs[sum->buffer]);
+        return has_all(s->program, &s->runs[sum->buffer], op->page) ? STRATA_OK : misadded(s->program, op, &s->runs[sum->buffer]);
     case ST_OP_DOWNLOAD_ACCUM:
     case ST_OP_UPLOAD_ACCUM:
         s->runs[st_op_access(accesses, op, ST_ROLE_TO)->buffer] = s->runs[st_op_access(accesses, op, ST_ROLE_FROM)->buffer];
         return STRATA_OK;
     default:
-        if (sum == NULL || add_micro(s->program, &s->runs[sum->buffer], op))
-            return STRATA_OK;
-        return misadded(s->program, op, &s->runs[sum->buffer]);
+        for (uint32_t i = op->access_first; i < op->access_first + op->access_count; i++)
+            if (accesses[i].role == ST_ROLE_SUM && !add_micro(s, op, &accesses[i]))
+                return misadded(s->program, op, &s->runs[accesses[i].buffer]);
+        return STRATA_OK;
     }
 }
 

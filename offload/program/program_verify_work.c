@@ -28,7 +28,18 @@ enum each {
 };
 
 /* What of it a program may do without. */
-enum unless { ALL, WITHOUT_POSITIONS, WITHOUT_HOST_ROWS, WITHOUT_SHARED_ROWS, WITHOUT_RANKS, WITHOUT_WHOLE_RANKS };
+enum unless {
+    ALL,
+    WITHOUT_TOKENS,
+    WITHOUT_LOOKUP,
+    WITHOUT_LOSSES,
+    WITHOUT_POSITIONS,
+    WITHOUT_HOST_ROWS,
+    WITHOUT_SHARED_ROWS,
+    WITHOUT_SHARED_TOKENS,
+    WITHOUT_RANKS,
+    WITHOUT_WHOLE_RANKS
+};
 
 static const struct work {
     enum st_op_kind kinds[3]; /* that do it; the first one again where there are fewer */
@@ -44,16 +55,16 @@ static const struct work {
     {                                                                                                                            \
         ST_OP_##a, ST_OP_##b, ST_OP_##b                                                                                          \
     }
-    {BY(GATHER_TOKENS), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_RANKS},
-    {BY(UPLOAD_TOKENS), EACH_STEP, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(GATHER_TOKENS), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_SHARED_TOKENS},
+    {BY(UPLOAD_TOKENS), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_TOKENS},
     {BY(GATHER_HOST), EACH_TABLE, ALWAYS_BUT_A_FLUSH, WITHOUT_HOST_ROWS},
     {BY(EXCHANGE_ROWS), EACH_TABLE, ALWAYS_BUT_A_FLUSH, WITHOUT_SHARED_ROWS},
-    {BY_EITHER(GATHER_DEVICE, UPLOAD_ROWS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY_EITHER(GATHER_DEVICE, UPLOAD_ROWS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOOKUP},
     {BY(EMBED_FORWARD), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_POSITIONS},
     {BY(BLOCK_FORWARD), EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
-    {BY(HEAD_NORM), EACH_MICRO, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(HEAD_NORM), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
     {BY(HEAD_STATS), EACH_SLICE, ALWAYS_BUT_A_FLUSH, ALL},
-    {BY(HEAD_LOSS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(HEAD_LOSS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
     {BY(DOWNLOAD_SCALARS), EACH_SCALARS, ALWAYS_BUT_A_FLUSH, ALL},
     {BY(GATHER_SCALARS), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_RANKS},
     {BY(END), EACH_STEP, ALWAYS_BUT_A_FLUSH, ALL},
@@ -94,17 +105,17 @@ static uint32_t place_count(const struct st_program *program, enum each each)
     case EACH_MICRO:
         return w->grad_accum;
     case EACH_BLOCK:
-        return w->block_count * w->grad_accum;
+        return st_block_count(w) * w->grad_accum;
     case EACH_SLICE:
-        return w->head_count * w->grad_accum;
+        return st_slice_count(w) * w->grad_accum;
     case EACH_TABLE:
-        return w->table_count;
+        return w->gathered_count;
     case EACH_PAGE:
         return w->page_count;
     case EACH_CHUNK:
         return program->chunk_count;
     case EACH_ROWS: /* of each slice of the table those of each micro-batch, of all ranks */
-        return w->table_count * world_micros(program);
+        return w->gathered_count * world_micros(program);
     }
     return 0;
 }
@@ -116,14 +127,14 @@ struct marks {
 
 static struct marks rows_of(const struct st_program *program, const struct st_op *op)
 {
-    const uint32_t micros = world_micros(program), slice = op->page - program->workload.table_first;
+    const uint32_t micros = world_micros(program), slice = op->page;
     const uint32_t micro = st_program_global_micro(program, op->micro);
 
     switch ((enum st_op_kind)op->kind) {
     case ST_OP_SCATTER_DEVICE:
         return (struct marks){slice * micros, micros, 1};
     case ST_OP_SCATTER_HOST:
-        return (struct marks){micro, program->workload.table_count, micros};
+        return (struct marks){micro, program->workload.gathered_count, micros};
     default:
         return (struct marks){slice * micros + micro, 1, 1};
     }
@@ -145,11 +156,11 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
     case EACH_MICRO:
         return (struct marks){op->micro, 1, 1};
     case EACH_BLOCK:
-        return (struct marks){op->block * g + op->micro, 1, 1};
+        return (struct marks){(op->layer - st_block_first(&program->workload)) * g + op->micro, 1, 1};
     case EACH_SLICE:
         return (struct marks){op->slice * g + op->micro, 1, 1};
     case EACH_TABLE:
-        return (struct marks){op->page - program->workload.table_first, 1, 1};
+        return (struct marks){op->page, 1, 1};
     case EACH_PAGE:
         return (struct marks){op->page, 1, 1};
     case EACH_CHUNK:
@@ -166,7 +177,7 @@ static bool is_due(const struct st_program *program, enum each each, uint32_t pl
     if (each == EACH_PAGE)
         return program->pages[place].grad != ST_WHERE_NONE;
     if (each == EACH_ROWS || each == EACH_WORLD_MICRO)
-        return program->pages[program->workload.table_first].grad != ST_WHERE_NONE;
+        return program->workload.gathered_count > 0 && program->pages[0].grad != ST_WHERE_NONE;
     return each != EACH_CHUNK || program->chunks[place].state != ST_WHERE_NONE;
 }
 
@@ -192,9 +203,19 @@ static bool has_kind(const struct st_program *program, enum st_op_kind kind)
 
 static bool is_needed(const struct st_program *program, enum unless unless)
 {
+    const struct st_workload *w = &program->workload;
+
     switch (unless) {
+    case WITHOUT_TOKENS:
+        return w->vocab > 0;
+    case WITHOUT_SHARED_TOKENS:
+        return w->vocab > 0 && program->ranks > 1;
+    case WITHOUT_LOOKUP:
+        return w->gathered_count > 0;
+    case WITHOUT_LOSSES:
+        return st_slice_count(w) > 0;
     case WITHOUT_POSITIONS:
-        return program->workload.position_page != ST_NO_PAGE;
+        return w->gathered_count > 0 && w->layers[0].use_count > w->gathered_count;
     case WITHOUT_HOST_ROWS:
         return has_kind(program, ST_OP_UPLOAD_ROWS);
     case WITHOUT_SHARED_ROWS:

@@ -7,11 +7,10 @@
 
 uint64_t st_shard_unit(const struct st_workload *w, uint32_t page)
 {
-    const enum st_page_kind kind = w->pages[page].kind;
     uint64_t unit = w->hidden;
 
     static_assert((ST_TILE_ELEMS & (ST_TILE_ELEMS - 1)) == 0, "doubled often enough, every number is a multiple of it");
-    if (kind != ST_PAGE_TABLE && kind != ST_PAGE_HEAD)
+    if (w->pages[page].row_count == 0)
         return ST_TILE_ELEMS;
     while (unit % ST_TILE_ELEMS != 0)
         unit *= 2;
@@ -82,7 +81,8 @@ void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t pa
         *out = *p;
         return;
     }
-    *out = (struct st_page){.kind = p->kind, .layer = p->layer, .row_first = p->row_first, .row_count = p->row_count};
+    *out = (struct st_page){
+        .flags = p->flags, .uses = p->uses, .layer = p->layer, .row_first = p->row_first, .row_count = p->row_count};
     for (uint32_t i = 0; i < p->group_count; i++) {
         const struct st_group *g = &p->groups[i];
         const uint64_t room = (units_of(g, unit) + ranks - 1) / ranks * unit;

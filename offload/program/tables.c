@@ -5,7 +5,7 @@
 
 uint64_t st_act_pieces(const struct st_workload *w)
 {
-    return (w->activation_bytes + ST_ACT_PIECE - 1) / ST_ACT_PIECE;
+    return (st_workload_boundary_most(w) + ST_ACT_PIECE - 1) / ST_ACT_PIECE;
 }
 
 static uint64_t count_transfers(const struct st_program *program)
@@ -62,7 +62,7 @@ static size_t exchanges_bytes(const struct st_program *program)
 uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, uint32_t workers, bool queues)
 {
     const struct st_workload *w = &program->workload;
-    const uint64_t boundaries = (uint64_t)(w->block_count + 1) * w->grad_accum, ops = program->op_count;
+    const uint64_t boundaries = (uint64_t)(w->layer_count - 1) * w->grad_accum, ops = program->op_count;
 
     *t = (struct st_tables){
         .program = program_bytes(program),

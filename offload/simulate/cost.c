@@ -35,7 +35,7 @@ static double own_elems(const struct st_program *program, const struct st_op *op
 /* Tokens' rows of the table, each copied once; the slices and the ranks share them. */
 static double gather_bytes(const struct st_program *program)
 {
-    return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count /
+    return (double)program->workload.layers[0].boundary_bytes * program->workload.grad_accum / program->workload.gathered_count /
            st_program_cuts(program);
 }
 
@@ -44,9 +44,9 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
 {
     const struct st_workload *w = &program->workload;
     const double width = (double)strata_dtype_bytes(w->dtype);
-    double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float)) / program->ranks;
+    double bytes = (double)w->layers[0].boundary_bytes / width * (width + 2 * sizeof(float)) / program->ranks;
 
-    for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
+    for (uint32_t p = 0; op->first && p < w->gathered_count; p++)
         bytes += (double)(program->pages[p].sum_cut ? program->shards : w->pages)[p].trained_elems * sizeof(float);
     return bytes;
 }
@@ -54,7 +54,13 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
 /* The first op that adds to a sum zeroes what it does not write. */
 static double zero_bytes(const struct st_program *program, const struct st_op *op)
 {
-    return op->first ? (double)st_page_zeroed_bytes(&program->workload.pages[op->page]) : 0;
+    const struct st_workload *w = &program->workload;
+    double bytes = 0;
+
+    for (uint32_t i = op->access_first; i < op->access_first + op->access_count; i++)
+        if (program->accesses[i].role == ST_ROLE_SUM && program->accesses[i].mode == ST_WRITE)
+            bytes += (double)st_page_zeroed_bytes(&w->pages[program->accesses[i].index % w->page_count]);
+    return bytes;
 }
 
 /* Elements that an op rounds: this rank's slices, or, for the wire, those of the others. */
@@ -98,7 +104,7 @@ static double scatter_pass(const struct st_program *program, const struct st_op 
 {
     const struct st_workload *w = &program->workload;
     const uint32_t micros = op->kind == ST_OP_SCATTER_MICRO ? 1 : w->grad_accum;
-    const uint64_t rows = (uint64_t)w->micro_batch * w->seq * micros / w->table_count / program->ranks;
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq * micros / w->gathered_count / program->ranks;
     const uint32_t held = w->pages[op->page].row_count;
 
     return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_EMBED_SCATTER,
@@ -194,7 +200,7 @@ static double host_seconds(const struct st_program *program, const struct st_mac
 
 static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return st_call_seconds(&program->workload, &m->rates, st_op_rows[op->kind].call, op->recompute);
+    return st_call_seconds(&program->workload.layers[op->layer], &m->rates, st_op_rows[op->kind].call, op->recompute);
 }
 
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
@@ -285,9 +291,7 @@ static double checksummed_bytes(const struct st_program *program, const struct s
     case ST_HOLDS_GRAD:
         return st_page_swaps_grad(program, op->page) ? (double)op->bytes : 0;
     default:
-        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->acts == ST_WHERE_NVME)
-                   ? (double)program->workload.activation_bytes
-                   : 0;
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->acts == ST_WHERE_NVME) ? (double)op->bytes : 0;
     }
 }
 

@@ -56,11 +56,10 @@ static int setup(void **state)
     assert_int_equal(st_config_load(&f.config, &source, &opts), STRATA_OK);
     st_config_source_free(source);
     assert_int_equal(scratch_create(NULL), 0);
-    f.page = (struct st_page){.kind = ST_PAGE_BLOCK};
+    f.page = (struct st_page){0};
     (void)st_page_add(&f.page, ST_GROUP_DECAY, STRATA_BF16, 65536);
     f.workload = (struct st_workload){.name = "probe",
                                       .dtype = STRATA_BF16,
-                                      .block_count = 1,
                                       .vocab = 256,
                                       .hidden = 64,
                                       .seq = 32,
@@ -341,7 +340,7 @@ static strata_status count_call(void *model, const struct st_call *call)
         count_head(calls, call);
         return STRATA_OK;
     }
-    assert_int_equal(call->block, 0);
+    assert_int_equal(call->layer, 1);
     assert_true(call->act != NULL && call->act_out != NULL && call->weight != NULL && call->internals != NULL);
     if (call->kind == ST_CALL_BLOCK_FORWARD) {
         calls->forward++;
@@ -357,7 +356,21 @@ static strata_status count_call(void *model, const struct st_call *call)
 TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
 {
     struct fixture *f = *state;
-    struct st_page pages[3] = {[0] = {.kind = ST_PAGE_TABLE, .row_count = 256}, [1] = f->page, [2] = {.kind = ST_PAGE_NORM}};
+    struct st_page pages[3] = {[0] = {.row_count = 256}, [1] = f->page};
+    struct st_layer layers[3] = {{.kind = ST_LAYER_LOOKUP, .use_count = 1, .boundary_bytes = 32 * 64 * 2},
+                                 {.use_first = 1,
+                                  .use_count = 1,
+                                  .boundary_bytes = 32 * 64 * 2,
+                                  .internal_bytes = 10000,
+                                  .forward_flops = 1e6,
+                                  .backward_flops = 2e6},
+                                 {.kind = ST_LAYER_LOSS,
+                                  .use_first = 2,
+                                  .use_count = 2,
+                                  .internal_bytes = 3000,
+                                  .forward_flops = 1e6,
+                                  .backward_flops = 3e6}};
+    uint32_t uses[4] = {0, 1, 2, 0};
     struct calls calls = {0};
     const struct st_compute compute = {.model = &calls, .run = count_call};
     struct st_machine m;
@@ -366,19 +379,12 @@ TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
     (void)st_page_add(&pages[2], ST_GROUP_DECAY, STRATA_BF16, 128);
     f->workload.pages = pages;
     f->workload.page_count = 3;
-    f->workload.table_count = f->workload.head_count = 1;
-    f->workload.block_first = 1;
-    f->workload.norm_page = 2;
-    f->workload.tied = true;
-    f->workload.head_internal_bytes = 3000;
-    f->workload.head_workspace_bytes = 2000;
-    f->workload.head_forward_flops = 1e6;
-    f->workload.head_backward_flops = 3e6;
-    f->workload.activation_bytes = 32 * 64 * 2;
-    f->workload.block_internal_bytes = 10000;
-    f->workload.block_workspace_bytes = 5000;
-    f->workload.block_forward_flops = 1e6;
-    f->workload.block_backward_flops = 2e6;
+    f->workload.layers = layers;
+    f->workload.layer_count = 3;
+    f->workload.uses = uses;
+    f->workload.use_count = 4;
+    f->workload.gathered_count = 1;
+    f->workload.workspace_bytes = 5000;
     f->workload.workers = 256;
     assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);

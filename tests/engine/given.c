@@ -1,5 +1,6 @@
 /* given.c - see given.h. */
 #include "given.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "core/base/rng.h"
@@ -32,20 +33,6 @@ static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t cou
 
 /* --- in the model's place --- */
 
-static uint32_t page_of(const struct st_workload *w, const struct st_call *call)
-{
-    switch (call->kind) {
-    case ST_CALL_EMBED_BACKWARD:
-        return w->position_page;
-    case ST_CALL_BLOCK_BACKWARD:
-        return w->block_first + call->block;
-    case ST_CALL_HEAD_GRAD:
-        return w->head_first + call->slice;
-    default:
-        return w->norm_page;
-    }
-}
-
 static void add_gradients(const struct given *g, const struct st_call *call, uint32_t p)
 {
     const struct st_workload *w = &g->workload;
@@ -69,9 +56,9 @@ static strata_status run(void *model, const struct st_call *call)
     if (call->kind == ST_CALL_HEAD_LOSS)
         *call->loss_sum = g->loss;
     if (call->kind == ST_CALL_HEAD_BACKWARD) /* nothing more for the table */
-        memset(call->dact, 0, w->activation_bytes);
+        memset(call->dact, 0, shape_of(w).activation_bytes);
     if (call->grad != NULL)
-        add_gradients(g, call, page_of(w, call));
+        add_gradients(g, call, call->page);
     return STRATA_OK;
 }
 

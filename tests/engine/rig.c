@@ -6,6 +6,7 @@
 #include "model/adapter/adapter.h"
 #include "offload/comm/comm.h"
 #include "offload/device/op_times.h"
+#include "tests/common/shape.h"
 #include "tests/engine/cut_alike.h"
 
 #include <assert.h>
@@ -255,7 +256,7 @@ static uint64_t gradient_bytes(const struct st_model *model)
     const struct st_workload *w = st_model_workload(model);
     uint64_t bytes = 0;
 
-    for (uint32_t p = w->block_first; p < w->page_count; p++)
+    for (uint32_t p = shape_of(w).block_first; p < w->page_count; p++)
         bytes += w->pages[p].trained_bytes;
     return bytes;
 }

@@ -2,6 +2,7 @@
  * it lies. */
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <stdio.h>
@@ -133,7 +134,7 @@ static void check_moves(const struct st_plan *plan, const struct st_model *model
         const struct st_op *op = &plan->program.ops[i];
         uint64_t elems;
 
-        if (op->page == ST_NO_PAGE || op->page < w->block_first || op->page >= w->norm_page)
+        if (op->page == ST_NO_PAGE || op->page < shape_of(w).block_first || op->page >= shape_of(w).norm_page)
             continue;
         elems = trained_elems(model, op->page);
         assert_true(20 * elems < w->pages[op->page].elems); /* the biases */

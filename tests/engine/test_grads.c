@@ -39,7 +39,7 @@ static void count_pages(uint32_t count[2], const struct rig_cell *cell)
     count[0] = count[1] = 0;
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
         count[0] += plan->program.pages[p].grad_extent != ST_NO_BUFFER;
-        count[1] += plan->program.pages[p].grad == ST_WHERE_HOST && plan->program.workload.pages[p].kind != ST_PAGE_TABLE;
+        count[1] += plan->program.pages[p].grad == ST_WHERE_HOST && p >= plan->program.workload.gathered_count;
     }
     st_plan_destroy(plan);
     st_model_destroy(model);

@@ -2,6 +2,7 @@
  * the first, a middle and the last tile of a chunk, and the sentence names plane and place.  What lies between planes is not
  * read. */
 #include "given.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <inttypes.h>
@@ -264,13 +265,13 @@ TEST(every_byte_of_an_activation_is_checked)
     opts.config.activations = ST_ACT_RECOMPUTED;
     given_open(&g, &opts);
     assert_non_null(g.eng->act_checksums);
-    act = calloc(1, g.workload.activation_bytes);
+    act = calloc(1, shape_of(&g.workload).activation_bytes);
     assert_non_null(act);
-    for (uint32_t id = 0; id < g.workload.block_count * g.workload.grad_accum; id++) {
+    for (uint32_t id = 0; id < shape_of(&g.workload).block_count * g.workload.grad_accum; id++) {
         act[0] = (unsigned char)id;
         st_engine_hash_act(g.eng, id, act);
     }
-    for (uint32_t id = 0; id < g.workload.block_count * g.workload.grad_accum; id++) {
+    for (uint32_t id = 0; id < shape_of(&g.workload).block_count * g.workload.grad_accum; id++) {
         char what[96];
 
         if (!act_is_read(&g.plan->program, id))
@@ -280,7 +281,7 @@ TEST(every_byte_of_an_activation_is_checked)
         assert_int_equal(st_engine_verify_act(g.eng, id, act), STRATA_OK);
         snprintf(what, sizeof(what), "the activation checkpoint of layer %u, micro-batch %u ", id / g.workload.grad_accum,
                  id % g.workload.grad_accum);
-        for (uint64_t i = 0; i < g.workload.activation_bytes; i++) {
+        for (uint64_t i = 0; i < shape_of(&g.workload).activation_bytes; i++) {
             act[i] ^= 0x10;
             assert_int_equal(st_engine_verify_act(g.eng, id, act), STRATA_E_CORRUPT);
             assert_non_null(strstr(strata_last_error(), what));

@@ -4,6 +4,7 @@
 #include "given.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 #include "tests/offload/plan_fixture.h"
 
@@ -58,13 +59,13 @@ static strata_status run(void *model, const struct st_call *call)
         for (uint64_t i = 0; i < (uint64_t)SEQ * w->hidden; i++)
             dact[i] = row_gradient(call->micro, i);
     if (call->kind == ST_CALL_EMBED_BACKWARD)
-        add_gradients(call, w->position_page);
+        add_gradients(call, call->page);
     if (call->kind == ST_CALL_BLOCK_BACKWARD)
-        add_gradients(call, w->block_first + call->block);
+        add_gradients(call, call->page);
     if (call->kind == ST_CALL_HEAD_GRAD)
-        add_gradients(call, w->head_first + call->slice);
+        add_gradients(call, call->page);
     if (call->kind == ST_CALL_HEAD_BACKWARD)
-        add_gradients(call, w->norm_page);
+        add_gradients(call, call->page);
     return STRATA_OK;
 }
 
@@ -79,7 +80,7 @@ static strata_status fill_zero(void *ctx, uint32_t page, uint64_t first, uint64_
 
 static bool has_gradients(const struct st_workload *w, uint32_t page)
 {
-    return w->tied || w->pages[page].kind != ST_PAGE_TABLE;
+    return st_page_adds(&w->pages[page]) > 0;
 }
 
 /* One element's sum over leaves [first, first + count) of `leaf` micro-batches. */
@@ -104,7 +105,7 @@ static float expected(const struct golden *g, uint32_t page, uint64_t elem, uint
     const struct st_workload *w = &g->workload;
     float sum = has_gradients(w, page) ? tree_sum(page, elem, MICROS / leaves, 0, leaves) : 0;
 
-    for (uint32_t i = 0; i < MICROS * SEQ && w->pages[page].kind == ST_PAGE_TABLE; i++)
+    for (uint32_t i = 0; i < MICROS * SEQ && page < w->gathered_count; i++)
         if ((uint64_t)g->tokens[i] == w->pages[page].row_first + elem / w->hidden)
             sum += row_gradient(i / SEQ, i % SEQ * (uint64_t)w->hidden + elem % w->hidden);
     return 0 - sum;

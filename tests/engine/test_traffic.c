@@ -9,6 +9,7 @@
 #include "offload/simulate/figures.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <inttypes.h>
@@ -82,7 +83,8 @@ static void check(const char *preset, strata_tier param, enum st_update_policy u
     const uint64_t width = strata_dtype_bytes(dtype), state = dtype == STRATA_BF16 ? 20 : dtype == STRATA_F16 ? 24 : 16;
     const uint64_t passes =
         update == ST_UPDATE_SERIAL ? 4 : 3; /* weight: update and forward share a reading when gated; backward; write */
-    const uint64_t table = pages_params(plan, w->head_first, w->head_count), positions = pages_params(plan, w->position_page, 1);
+    const uint64_t table = pages_params(plan, shape_of(w).head_first, shape_of(w).head_count),
+                   positions = pages_params(plan, shape_of(w).position_page, 1);
     uint64_t want = state * w->params;
     const struct st_figures f = figures_of(plan);
     const uint64_t moved = f.traffic[1].read + f.traffic[1].write;
@@ -286,7 +288,7 @@ TEST(link_traffic_does_not_grow_with_accumulation)
     struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
     const struct st_figures less = figures_of(one), more = figures_of(eight);
-    const uint64_t act = one->program.workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
+    const uint64_t act = shape_of(&one->program.workload).activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
 
     /* What grows is tokens, embedding rows up, and activation gradients for the table's host accumulators down. */
     assert_int_equal(more.traffic[1].upload - less.traffic[1].upload, 7 * (act + tokens));

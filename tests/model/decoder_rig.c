@@ -1,6 +1,7 @@
 /* tests/model/decoder_rig.c - see decoder_rig.h. */
 #include "decoder_rig.h"
 #include "layout_gaps.h"
+#include "tests/common/shape.h"
 #include "text/data/tokens.h"
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +11,14 @@
 
 static uint64_t arena_bytes(const struct st_workload *w)
 {
-    uint64_t bytes = w->block_workspace_bytes + w->head_workspace_bytes + w->head_internal_bytes;
+    uint64_t bytes = w->workspace_bytes + shape_of(w).head_internal_bytes;
 
     for (uint32_t i = 0; i < w->page_count; i++)
         bytes += w->pages[i].elems * 4 + w->pages[i].bytes;
-    bytes += (w->block_count + 2) * w->activation_bytes + w->block_count * w->block_internal_bytes;
+    bytes += (shape_of(w).block_count + 2) * shape_of(w).activation_bytes;
+    bytes += shape_of(w).block_count * shape_of(w).block_internal_bytes;
     return bytes + w->constants_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
-           2048 * (uint64_t)(w->page_count + w->block_count + 8);
+           2048 * (uint64_t)(w->page_count + shape_of(w).block_count + 8);
 }
 
 /* From the arena, with a guard behind. */
@@ -48,13 +50,11 @@ static void place_all(struct rig *r)
 {
     const struct st_workload *w = r->w;
     const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
-    const uint64_t workspace =
-        w->block_workspace_bytes > w->head_workspace_bytes ? w->block_workspace_bytes : w->head_workspace_bytes;
 
     r->weights = calloc(w->page_count, sizeof(*r->weights));
     r->grads = calloc(w->page_count, sizeof(*r->grads));
-    r->acts = calloc(w->block_count + 1, sizeof(*r->acts));
-    r->internals = calloc(w->block_count, sizeof(*r->internals));
+    r->acts = calloc(shape_of(w).block_count + 1, sizeof(*r->acts));
+    r->internals = calloc(shape_of(w).block_count, sizeof(*r->internals));
     for (uint32_t i = 0; i < w->page_count; i++) {
         r->weights[i] = place(r, w->pages[i].bytes);
         if (w->pages[i].trained_elems == 0)
@@ -62,13 +62,13 @@ static void place_all(struct rig *r)
         r->grads[i] = place(r, w->pages[i].trained_elems * 4);
         assert_ok(r->dev->ops->zero(r->dev, r->grads[i], w->pages[i].trained_elems * 4));
     }
-    for (uint32_t i = 0; i <= w->block_count; i++)
-        r->acts[i] = place(r, w->activation_bytes);
-    for (uint32_t i = 0; i < w->block_count; i++)
-        r->internals[i] = place(r, w->block_internal_bytes);
-    r->head_internals = place(r, w->head_internal_bytes);
-    r->workspace = place(r, workspace);
-    r->dact = place(r, w->activation_bytes);
+    for (uint32_t i = 0; i <= shape_of(w).block_count; i++)
+        r->acts[i] = place(r, shape_of(w).activation_bytes);
+    for (uint32_t i = 0; i < shape_of(w).block_count; i++)
+        r->internals[i] = place(r, shape_of(w).block_internal_bytes);
+    r->head_internals = place(r, shape_of(w).head_internal_bytes);
+    r->workspace = place(r, w->workspace_bytes);
+    r->dact = place(r, shape_of(w).activation_bytes);
     r->tokens = place(r, 4 * rows);
     r->targets = place(r, 4 * rows);
     r->loss_sum = place(r, sizeof(double));
@@ -173,6 +173,8 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
 {
     return (struct st_call){
         .kind = kind,
+        .layer = r->w->pages[page].layer,
+        .page = page,
         .ops = r->ops,
         .device = r->dev,
         .weight = r->weights[page],
@@ -204,15 +206,15 @@ static void embed(struct rig *r)
 {
     struct st_call call;
 
-    for (uint32_t i = 0; i < r->w->table_count; i++) {
+    for (uint32_t i = 0; i < shape_of(r->w).table_count; i++) {
         const struct st_page *p = &r->w->pages[i];
 
         assert_ok(r->dev->ops->embed_gather(r->dev, r->acts[0], r->weights[i], r->tokens, r->rows, r->w->hidden, p->row_first,
                                             p->row_count, r->w->dtype));
     }
-    if (r->w->position_page == ST_NO_PAGE)
+    if (shape_of(r->w).position_page == ST_NO_PAGE)
         return;
-    call = rig_call(r, ST_CALL_EMBED_FORWARD, r->w->position_page);
+    call = rig_call(r, ST_CALL_EMBED_FORWARD, shape_of(r->w).position_page);
     call.act = r->acts[0];
     rig_run(r, &call);
 }
@@ -220,10 +222,10 @@ static void embed(struct rig *r)
 static void forward(struct rig *r)
 {
     embed(r);
-    for (uint32_t b = 0; b < r->w->block_count; b++) {
-        struct st_call call = rig_call(r, ST_CALL_BLOCK_FORWARD, r->w->block_first + b);
+    for (uint32_t b = 0; b < shape_of(r->w).block_count; b++) {
+        struct st_call call = rig_call(r, ST_CALL_BLOCK_FORWARD, shape_of(r->w).block_first + b);
 
-        call.block = b;
+        call.layer = b + 1;
         call.act = r->acts[b];
         call.act_out = r->acts[b + 1];
         call.internals = r->internals[b];
@@ -233,8 +235,8 @@ static void forward(struct rig *r)
 
 static void head_slices(struct rig *r, enum st_call_kind kind)
 {
-    for (uint32_t i = 0; i < r->w->head_count; i++) {
-        struct st_call call = rig_call(r, kind, r->w->head_first + i);
+    for (uint32_t i = 0; i < shape_of(r->w).head_count; i++) {
+        struct st_call call = rig_call(r, kind, shape_of(r->w).head_first + i);
 
         call.slice = i;
         call.internals = r->head_internals;
@@ -244,9 +246,9 @@ static void head_slices(struct rig *r, enum st_call_kind kind)
 
 static void head(struct rig *r, enum st_call_kind kind)
 {
-    struct st_call call = rig_call(r, kind, r->w->norm_page);
+    struct st_call call = rig_call(r, kind, shape_of(r->w).norm_page);
 
-    call.act = r->acts[r->w->block_count];
+    call.act = r->acts[shape_of(r->w).block_count];
     call.internals = r->head_internals;
     rig_run(r, &call);
 }
@@ -256,27 +258,27 @@ static void backward(struct rig *r, bool recompute)
     struct st_call call;
 
     head(r, ST_CALL_HEAD_BACKWARD);
-    for (uint32_t b = r->w->block_count; b-- > 0;) {
-        call = rig_call(r, ST_CALL_BLOCK_BACKWARD, r->w->block_first + b);
-        call.block = b;
+    for (uint32_t b = shape_of(r->w).block_count; b-- > 0;) {
+        call = rig_call(r, ST_CALL_BLOCK_BACKWARD, shape_of(r->w).block_first + b);
+        call.layer = b + 1;
         call.act = r->acts[b];
         call.internals = r->internals[b];
         call.recompute = recompute;
         if (recompute)
-            memset(r->internals[b], 0xff, r->w->block_internal_bytes);
+            memset(r->internals[b], 0xff, shape_of(r->w).block_internal_bytes);
         memset(r->internals[b] + r->spoilt_first, 0xff, r->spoilt_bytes);
         rig_run(r, &call);
     }
-    if (r->w->position_page != ST_NO_PAGE) {
-        call = rig_call(r, ST_CALL_EMBED_BACKWARD, r->w->position_page);
+    if (shape_of(r->w).position_page != ST_NO_PAGE) {
+        call = rig_call(r, ST_CALL_EMBED_BACKWARD, shape_of(r->w).position_page);
         rig_run(r, &call);
     }
-    for (uint32_t i = 0; i < r->w->table_count; i++) {
+    for (uint32_t i = 0; i < shape_of(r->w).table_count; i++) {
         const struct st_page *p = &r->w->pages[i];
 
         if (r->grads[i] == NULL)
             continue;
-        if (r->begins && !r->w->tied)
+        if (r->begins && !shape_of(r->w).tied)
             assert_ok(r->dev->ops->zero(r->dev, r->grads[i], p->trained_elems * sizeof(float)));
         assert_ok(r->dev->ops->embed_scatter(r->dev, r->grads[i], r->dact, r->tokens, r->rows, r->w->hidden, p->row_first,
                                              p->row_count, r->w->dtype));

@@ -2,6 +2,7 @@
  * kept against recomputed activations, and across workers, kernels and dtypes by memcmp. */
 #include "decoder_rig.h"
 #include "tests/common/golden.h"
+#include "tests/common/shape.h"
 #include <math.h>
 
 static const char *const dirs[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
@@ -39,7 +40,7 @@ TEST(test_loss_and_gradients_are_pytorchs)
 
 static void assert_same_bits(const struct rig *a, const struct rig *b)
 {
-    assert_memory_equal(a->dact, b->dact, a->w->activation_bytes);
+    assert_memory_equal(a->dact, b->dact, shape_of(a->w).activation_bytes);
     for (uint32_t i = 0; i < a->w->page_count; i++)
         assert_memory_equal(a->grads[i], b->grads[i], a->w->pages[i].elems * 4);
 }
@@ -91,8 +92,8 @@ static void check_gates(const char *dir)
     r.ops = &tensors;
     gates_forward = gates_left = 0;
     golden_loss(&r, dir, false);
-    assert_int_equal(gates_forward, r.w->block_count);
-    assert_int_equal(gates_left, r.w->block_count);
+    assert_int_equal(gates_forward, shape_of(r.w).block_count);
+    assert_int_equal(gates_left, shape_of(r.w).block_count);
     rig_close(&r);
 }
 
@@ -197,7 +198,7 @@ TEST(test_head_in_parts_is_the_sum_of_its_rows)
     tall_open(&whole, TALL_BATCH);
     tall_open(&part, 1);
     assert_true(TALL_ROWS > st_head_rows(whole.m));
-    assert_int_equal(whole.w->head_count, 2);
+    assert_int_equal(shape_of(whole.w).head_count, 2);
     for (uint32_t b = 0; b < TALL_BATCH; b++)
         sum += rig_step(&part, tokens + b * TALL_SEQ, targets + b * TALL_SEQ, false) / TALL_BATCH;
     assert_true(fabs(rig_step(&whole, tokens, targets, true) - sum) < 1e-6 * sum);

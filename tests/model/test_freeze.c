@@ -1,5 +1,6 @@
 /* tests/model/test_freeze.c - frozen tensors: their groups, gradients of what is trained unchanged, pages without one. */
 #include "decoder_rig.h"
+#include "tests/common/shape.h"
 #include <math.h>
 
 #define TIED   "tests/golden/llama_tiny_tied"
@@ -49,9 +50,9 @@ static void check(const char *dir, const char (*freeze)[128], uint32_t count, bo
     loss = golden_loss(&all, dir, false);
     assert_true(fabs(golden_loss(&some, dir, false) - loss) <= 1e-6 * loss);
     assert_true(golden_loss(&again, dir, true) == golden_loss(&again, dir, true));
-    assert_memory_equal(some.dact, again.dact, some.w->activation_bytes);
+    assert_memory_equal(some.dact, again.dact, shape_of(some.w).activation_bytes);
     assert_true(some.w->params < all.w->params);
-    assert_true(some.w->block_backward_flops <= all.w->block_backward_flops);
+    assert_true(shape_of(some.w).block->backward_flops <= shape_of(all.w).block->backward_flops);
     check_gradients(&some, &all, exact);
     rig_close(&all);
     rig_close(&some);
@@ -124,7 +125,7 @@ TEST(test_groups)
     uint64_t frozen = 0;
 
     assert_ok(st_model_create(&m, &config, &batch));
-    p = &m->workload.pages[m->workload.block_first + 1];
+    p = &m->workload.pages[shape_of(&m->workload).block_first + 1];
     assert_int_equal(p->group_count, 3);
     for (uint32_t g = 0; g < 3; g++)
         assert_int_equal(p->groups[g].kind, g);

@@ -2,6 +2,7 @@
  * sequence comes token by token or in chunks; a cache that is overrun is refused. */
 #include "decoder_rig.h"
 #include "tests/common/golden.h"
+#include "tests/common/shape.h"
 #include <math.h>
 
 enum { LENGTH = 24 };
@@ -32,10 +33,10 @@ static void plain_logits(const struct st_model_config *config, const char *dir, 
     load(&r, dir);
     fill_tokens(tokens, config->vocab);
     rig_forward(&r, tokens, tokens);
-    for (uint32_t t = 0; t < r.w->head_count; t++) {
-        const struct st_page *page = &r.w->pages[r.w->head_first + t];
+    for (uint32_t t = 0; t < shape_of(r.w).head_count; t++) {
+        const struct st_page *page = &r.w->pages[shape_of(r.w).head_first + t];
         const float *logits = (const float *)(r.workspace + st_head_workspace_layout(r.m).logits);
-        struct st_call call = rig_call(&r, ST_CALL_HEAD_STATS, r.w->head_first + t);
+        struct st_call call = rig_call(&r, ST_CALL_HEAD_STATS, shape_of(r.w).head_first + t);
 
         call.slice = t;
         call.internals = r.head_internals;
@@ -122,7 +123,7 @@ TEST(test_a_full_cache_is_refused)
     struct rig r;
 
     rig_open(&r, &config, &batch, st_kernels_pick(NULL));
-    call = rig_call(&r, ST_CALL_BLOCK_FORWARD, r.w->block_first);
+    call = rig_call(&r, ST_CALL_BLOCK_FORWARD, shape_of(r.w).block_first);
     call.position = 5;
     assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "exceed the cache of 8 tokens");
     call.position = UINT32_MAX;

@@ -2,6 +2,7 @@
 #include "model/adapter/adapter.h"
 #include "model/layout.h"
 #include "model_fixture.h"
+#include "tests/common/shape.h"
 #include <math.h>
 
 static float *page_values(const struct st_model *m, uint64_t seed, uint32_t page)
@@ -163,7 +164,7 @@ TEST(test_adapters_begin_as_pefts)
 TEST(test_seeds_and_tensors_differ)
 {
     struct st_model *m = tiny_model(STRATA_F32);
-    const uint32_t page = m->workload.block_first;
+    const uint32_t page = shape_of(&m->workload).block_first;
     float *a = page_values(m, 1, page), *b = page_values(m, 2, page), *other = page_values(m, 1, page + 1);
 
     for (uint32_t i = 0; i < 100; i++)

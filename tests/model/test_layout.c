@@ -3,6 +3,7 @@
 #include "decoder_rig.h"
 #include "model/adapter/adapter.h"
 #include "tests/common/golden.h"
+#include "tests/common/shape.h"
 
 #define SEQ 6u
 
@@ -60,7 +61,7 @@ static void freeze_each(const struct st_model_config *config, struct st_model_ba
     for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
         const struct st_tensor *t = st_model_tensor(m, i);
 
-        if (t->page != st_model_workload(m)->block_first)
+        if (t->page != shape_of(st_model_workload(m)).block_first)
             continue;
         snprintf(freeze[0], sizeof(freeze[0]), "%s", t->name);
         run(config, &batch);

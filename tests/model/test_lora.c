@@ -4,6 +4,7 @@
 #include "decoder_rig.h"
 #include "model/hf/hf_adapter.h"
 #include "tests/common/golden.h"
+#include "tests/common/shape.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -81,7 +82,7 @@ TEST(test_loss_and_gradients_are_pefts)
 
 static void assert_same_bits(const struct rig *a, const struct rig *b)
 {
-    assert_memory_equal(a->dact, b->dact, a->w->activation_bytes);
+    assert_memory_equal(a->dact, b->dact, shape_of(a->w).activation_bytes);
     for (uint32_t i = 0; i < a->w->page_count; i++)
         if (a->grads[i] != NULL)
             assert_memory_equal(a->grads[i], b->grads[i], a->w->pages[i].trained_elems * 4);
@@ -263,7 +264,7 @@ TEST(test_one_rounding)
 
         st_kernels_pick("scalar")->f32_to_bf16((uint16_t *)(void *)r.acts[0] + i, &value, 1);
     }
-    call = rig_call(&r, ST_CALL_BLOCK_FORWARD, r.w->block_first);
+    call = rig_call(&r, ST_CALL_BLOCK_FORWARD, shape_of(r.w).block_first);
     call.act = r.acts[0];
     call.act_out = r.acts[1];
     call.internals = r.internals[0];
@@ -428,7 +429,7 @@ TEST(test_pages)
     double adapters;
 
     assert_ok(st_model_create(&m, &config, &batch));
-    page = &m->workload.pages[m->workload.block_first];
+    page = &m->workload.pages[shape_of(&m->workload).block_first];
     assert_int_equal(page->trained_elems, 0);
     assert_int_equal(page[1].group_count, 2);
     assert_int_equal(page[1].groups[0].format, STRATA_F32);
@@ -440,9 +441,9 @@ TEST(test_pages)
     batch.adapter = NULL;
     assert_ok(st_model_create(&plain, &config, &batch));
     adapters = 2.0 * 8 * (double)m->workload.params / config.blocks;
-    assert_true(m->workload.block_forward_flops == plain->workload.block_forward_flops + adapters);
-    assert_true(m->workload.block_backward_flops ==
-                2.0 * plain->workload.block_forward_flops - linear_flops(plain) + 3.0 * adapters);
+    assert_true(shape_of(&m->workload).block->forward_flops == shape_of(&plain->workload).block->forward_flops + adapters);
+    assert_true(shape_of(&m->workload).block->backward_flops ==
+                2.0 * shape_of(&plain->workload).block->forward_flops - linear_flops(plain) + 3.0 * adapters);
     batch.adapter = spec;
     batch.freeze = freeze;
     batch.freeze_count = 1;

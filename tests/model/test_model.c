@@ -1,6 +1,7 @@
 /* tests/model/test_model.c - presets, pages, tensors and the workload's numbers; refusals; st_workload_check. */
 #include "model/layout.h"
 #include "model_fixture.h"
+#include "tests/common/shape.h"
 #include <math.h>
 
 /* Tied, without biases: table, final norm, and per block q and proj, k and v, three feed-forward matrices, two norms. */
@@ -77,7 +78,7 @@ TEST(test_presets_have_the_published_parameters)
             elems += st_model_tensor(m, t)->elems;
         assert_int_equal(w->params, presets[i].params);
         assert_int_equal(elems, presets[i].params);
-        assert_int_equal(w->table_count, presets[i].slices);
+        assert_int_equal(shape_of(w).table_count, presets[i].slices);
         assert_int_equal(w->pages[0].row_count, presets[i].slice_rows);
         assert_string_equal(st_model_preset_name(i), presets[i].name);
         st_model_destroy(m);
@@ -136,7 +137,7 @@ TEST(test_block_page_holds_its_tensors_in_order)
                                         "ln_2.weight",        "ln_2.bias",          "mlp.c_fc.bias",    "mlp.c_proj.bias"};
     struct st_model *m = tiny_model(STRATA_F32);
     const struct st_workload *w = st_model_workload(m);
-    const struct st_page *p = &w->pages[w->block_first + 1];
+    const struct st_page *p = &w->pages[shape_of(w).block_first + 1];
     uint64_t offset = 0;
 
     assert_int_equal(st_model_tensor_count(m), 2 + 2 * 12 + 2);
@@ -148,7 +149,7 @@ TEST(test_block_page_holds_its_tensors_in_order)
         if (i == 4)
             offset = p->groups[1].offset;
         assert_int_equal(t->offset, offset);
-        assert_int_equal(t->page, w->block_first + 1);
+        assert_int_equal(t->page, shape_of(w).block_first + 1);
         offset += t->elems;
     }
     assert_int_equal(p->group_count, 2);
@@ -244,7 +245,7 @@ TEST(test_head_workspace_is_bounded)
             const uint64_t logit_bytes = sizeof(float) + strata_dtype_bytes(batch.dtype);
             struct st_model *m = create(presets[i].name, &batch);
 
-            assert_true(st_model_workload(m)->head_workspace_bytes <= ST_HEAD_LOGITS * logit_bytes);
+            assert_true(st_head_workspace_layout(m).bytes <= ST_HEAD_LOGITS * logit_bytes);
             st_model_destroy(m);
         }
     }
@@ -258,14 +259,14 @@ TEST(test_bytes_and_flops)
     const double rows = 1024, hidden = 768;
     const struct st_attention attention = st_block_attention(m, 0);
 
-    assert_int_equal(w->activation_bytes, 1024 * 768 * 2);
-    assert_int_equal(w->block_internal_bytes, 1024 * 768 * 2 * 9 + 2 * 1024 * 8 + 1024 * 12 * 4);
-    assert_true(w->block_workspace_bytes ==
+    assert_int_equal(shape_of(w).activation_bytes, 1024 * 768 * 2);
+    assert_int_equal(shape_of(w).block_internal_bytes, 1024 * 768 * 2 * 9 + 2 * 1024 * 8 + 1024 * 12 * 4);
+    assert_true(st_block_workspace_layout(m).bytes ==
                 1024 * 768 * 2 * 5 + (st_tensor_cpu_ops.attention_workspace(&attention, 2) + 255) / 256 * 256);
-    assert_int_equal(w->head_internal_bytes, 1024 * (8 + 12 + 768 * 2 + 768 * 4));
-    assert_true(w->block_forward_flops == rows * (24 * hidden * hidden + 4 * 512 * hidden));
-    assert_true(w->block_backward_flops == 2 * w->block_forward_flops);
-    assert_true(w->head_forward_flops == rows * 2 * hidden * 50257);
+    assert_int_equal(shape_of(w).head_internal_bytes, 1024 * (8 + 12 + 768 * 2 + 768 * 4));
+    assert_true(shape_of(w).block->forward_flops == rows * (24 * hidden * hidden + 4 * 512 * hidden));
+    assert_true(shape_of(w).block->backward_flops == 2 * shape_of(w).block->forward_flops);
+    assert_true(shape_of(w).head->forward_flops == rows * 2 * hidden * 50257);
     assert_true(w->model_flops_per_token == 6.0 * 124439808 + 12.0 * 12 * hidden * 512);
     st_model_destroy(m);
 }
@@ -278,8 +279,8 @@ TEST(test_more_workers_need_no_less_workspace)
     for (batch.workers = 0; batch.workers <= 8; batch.workers++) {
         struct st_model *m = create("nano", &batch);
 
-        assert_true(st_model_workload(m)->block_workspace_bytes >= last);
-        last = st_model_workload(m)->block_workspace_bytes;
+        assert_true(st_model_workload(m)->workspace_bytes >= last);
+        last = st_model_workload(m)->workspace_bytes;
         st_model_destroy(m);
     }
 }
@@ -326,16 +327,16 @@ TEST(test_llama_page_holds_its_tensors_in_order)
     config.family = ST_FAMILY_QWEN2;
     config.biases = ST_BIAS_QKV;
     m = of_config(&config);
-    p = &m->workload.pages[m->workload.block_first + 1];
-    assert_int_equal(m->workload.position_page, ST_NO_PAGE);
-    assert_int_equal(m->workload.block_first, 1);
+    p = &m->workload.pages[shape_of(&m->workload).block_first + 1];
+    assert_int_equal(shape_of(&m->workload).position_page, ST_NO_PAGE);
+    assert_int_equal(shape_of(&m->workload).block_first, 1);
     assert_int_equal(m->tensor_count, 1 + 2 * 12 + 1);
     for (uint32_t i = 0; i < 12; i++) {
         const struct st_tensor *t = st_model_tensor(m, 1 + 12 + i);
 
         assert_non_null(strstr(t->name, "model.layers.1."));
         assert_string_equal(t->name + strlen("model.layers.1."), names[i]);
-        assert_int_equal(t->page, m->workload.block_first + 1);
+        assert_int_equal(t->page, shape_of(&m->workload).block_first + 1);
     }
     assert_int_equal(p->group_count, 2);
     assert_int_equal(p->groups[0].elems, 24 * (32 + 2 * 16) + 24 * 32 + 3 * 24 * 40);
@@ -362,15 +363,15 @@ TEST(test_untied_head_has_pages)
     m = of_config(&config);
     w = &m->workload;
     head = st_model_tensor(m, m->tensor_count - 1);
-    assert_false(w->tied);
-    assert_int_equal(w->head_first, w->norm_page + 1);
-    assert_int_equal(w->head_count, 3);
-    assert_int_equal(w->page_count, w->head_first + 3);
+    assert_false(shape_of(w).tied);
+    assert_int_equal(shape_of(w).head_first, shape_of(w).norm_page + 1);
+    assert_int_equal(shape_of(w).head_count, 3);
+    assert_int_equal(w->page_count, shape_of(w).head_first + 3);
     assert_string_equal(head->name, "lm_head.weight");
-    assert_int_equal(head->page, w->head_first);
+    assert_int_equal(head->page, shape_of(w).head_first);
     assert_int_equal(head->page_count, 3);
-    assert_int_equal(w->pages[w->head_first + 2].row_first, 8192);
-    assert_int_equal(w->pages[w->head_first + 2].row_count, 9000 - 8192);
+    assert_int_equal(w->pages[shape_of(w).head_first + 2].row_first, 8192);
+    assert_int_equal(w->pages[shape_of(w).head_first + 2].row_count, 9000 - 8192);
     st_model_destroy(m);
 }
 
@@ -409,17 +410,17 @@ TEST(test_llama_bytes_and_flops)
     const struct st_workload *w = st_model_workload(m);
     const double hidden = 2048, linear = 2 * hidden * (2048 + 2 * 512 + 2048 + 3 * 8192);
 
-    assert_int_equal(w->block_internal_bytes, 512 * (4 + 4 + 32 * 4 + 2 * (3072 + 2048 + 2048 + 2 * 8192)));
+    assert_int_equal(shape_of(w).block_internal_bytes, 512 * (4 + 4 + 32 * 4 + 2 * (3072 + 2048 + 2048 + 2 * 8192)));
     assert_int_equal(w->constants_bytes, 512 * 64 * 4);
-    assert_true(w->block_forward_flops == 512 * (linear + 4 * 512 * hidden));
+    assert_true(shape_of(w).block->forward_flops == 512 * (linear + 4 * 512 * hidden));
     assert_true(w->model_flops_per_token == 6.0 * 1235814400 + 12.0 * 16 * hidden * 512);
-    assert_true(w->head_forward_flops == 512 * 2 * hidden * 128256);
-    assert_true(w->head_backward_flops == 3 * w->head_forward_flops);
+    assert_true(shape_of(w).head->forward_flops == 512 * 2 * hidden * 128256);
+    assert_true(shape_of(w).head->backward_flops == 3 * shape_of(w).head->forward_flops);
     st_model_destroy(m);
     m = create("llama-1b", &generation); /* of the last row alone */
     w = st_model_workload(m);
-    assert_true(w->head_forward_flops == 2 * hidden * 128256);
-    assert_true(w->block_forward_flops == 16 * (linear + 4 * 700 * hidden)); /* over a full cache */
+    assert_true(shape_of(w).head->forward_flops == 2 * hidden * 128256);
+    assert_true(shape_of(w).block->forward_flops == 16 * (linear + 4 * 700 * hidden)); /* over a full cache */
     st_model_destroy(m);
 }
 
@@ -506,13 +507,13 @@ TEST(test_workload_check_finds_faults)
         struct st_page *block;
 
         assert_ok(st_workload_copy(&w, good));
-        block = &w.pages[w.block_first];
+        block = &w.pages[shape_of(&w).block_first];
         switch (i) {
         case 0:
             w.dtype = STRATA_DTYPE_INVALID;
             break;
         case 1:
-            w.block_count = 0;
+            w.layer_count = 0;
             break;
         case 2:
             w.params++;
@@ -557,19 +558,19 @@ TEST(test_workload_check_finds_faults)
             w.vocab++;
             break;
         case 16:
-            w.activation_bytes += 4;
+            w.layers[0].boundary_bytes = 0;
             break;
         case 17:
-            w.block_internal_bytes = 0;
+            w.workspace_bytes = 0;
             break;
         case 18:
-            w.head_forward_flops = -1;
+            shape_of(&w).head->forward_flops = -1;
             break;
         case 19:
-            w.norm_page--;
+            w.uses[0]++;
             break;
         case 20:
-            w.head_count = 0;
+            w.gathered_count = 0;
             break;
         case 21:
             w.workers = 0;

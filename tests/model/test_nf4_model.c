@@ -2,6 +2,7 @@
 #include "decoder_rig.h"
 #include "model/adapter/adapter.h"
 #include "model/nf4.h"
+#include "tests/common/shape.h"
 #include <fnmatch.h>
 #include <math.h>
 
@@ -188,7 +189,7 @@ TEST(test_linear_weights_are_a_group_of_their_own)
     uint64_t elems = 0;
 
     assert_ok(st_model_create(&m, &config, &batch));
-    p = &st_model_workload(m)->pages[st_model_workload(m)->block_first];
+    p = &st_model_workload(m)->pages[shape_of(st_model_workload(m)).block_first];
     g = &p->groups[p->group_count - 1];
     assert_int_equal(g->kind, ST_GROUP_FROZEN);
     assert_int_equal(g->format, STRATA_NF4);
@@ -199,7 +200,7 @@ TEST(test_linear_weights_are_a_group_of_their_own)
 
         assert_int_equal(t->format, is_linear ? STRATA_NF4 : STRATA_BF16);
         assert_int_equal(t->frozen, is_linear);
-        if (!is_linear || t->page != st_model_workload(m)->block_first)
+        if (!is_linear || t->page != shape_of(st_model_workload(m)).block_first)
             continue;
         assert_int_equal((t->offset - g->offset) % ST_PAGE_ALIGN, 0);
         elems += (t->elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
@@ -246,7 +247,7 @@ TEST(test_values_that_are_not_finite_are_refused)
     float *values;
 
     assert_ok(st_model_create(&m, &config, &batch));
-    const uint32_t page = st_model_workload(m)->block_first;
+    const uint32_t page = shape_of(st_model_workload(m)).block_first;
     const uint64_t elems = st_model_workload(m)->pages[page].elems;
 
     init.model = m;
@@ -310,7 +311,7 @@ TEST(test_double_quantisation_does_not_depend_on_cuts)
     bool moved = false;
 
     assert_ok(st_model_create(&m, &config, &batch));
-    const uint32_t page = st_model_workload(m)->block_first;
+    const uint32_t page = shape_of(st_model_workload(m)).block_first;
     const struct st_page *p = &st_model_workload(m)->pages[page];
     const struct st_group *g = &p->groups[p->group_count - 1];
 

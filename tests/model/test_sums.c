@@ -3,6 +3,7 @@
 #include "decoder_rig.h"
 #include "model/adapter/adapter.h"
 #include "tests/common/golden.h"
+#include "tests/common/shape.h"
 
 #define SEQ    5u
 #define MICROS 2u
@@ -34,13 +35,13 @@ static uint64_t expected_bytes(const struct rig *r)
     const struct st_workload *w = r->w;
     uint64_t elems = 0;
 
-    for (uint32_t i = w->tied ? 0 : w->table_count; i < w->page_count; i++)
+    for (uint32_t i = shape_of(w).tied ? 0 : shape_of(w).table_count; i < w->page_count; i++)
         elems += w->pages[i].trained_elems;
     for (uint32_t i = 0; i < st_model_tensor_count(r->m); i++) {
         const struct st_tensor *t = st_model_tensor(r->m, i);
-        const bool in_block = t->page >= w->block_first && t->page < w->norm_page;
+        const bool in_block = t->page >= shape_of(w).block_first && t->page < shape_of(w).norm_page;
 
-        if (!t->frozen && t->rank == 2 && t->adapts == ST_NO_TENSOR && (in_block || t->page == w->head_first))
+        if (!t->frozen && t->rank == 2 && t->adapts == ST_NO_TENSOR && (in_block || t->page == shape_of(w).head_first))
             elems -= t->elems;
     }
     return elems * sizeof(float);
@@ -145,7 +146,7 @@ static void freeze_each(const struct st_model_config *config, struct st_model_ba
     for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
         const struct st_tensor *t = st_model_tensor(m, i);
 
-        if (t->page > st_model_workload(m)->block_first && t->page < st_model_workload(m)->norm_page)
+        if (t->page > shape_of(st_model_workload(m)).block_first && t->page < shape_of(st_model_workload(m)).norm_page)
             continue;
         snprintf(freeze[0], sizeof(freeze[0]), "%s", t->name);
         snprintf(freeze[1], sizeof(freeze[1]), "%s", st_model_tensor(m, i > 0 ? i - 1 : 0)->name);

@@ -1,5 +1,6 @@
 /* plan_best_fixture.c - see plan_best_fixture.h. */
 #include "plan_best_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "offload/machine/machine.h"
@@ -154,7 +155,8 @@ static void make_policy(struct best_case *c, struct plan_draws *draws)
 static uint64_t bytes_of_all(const struct st_workload *w, strata_tier tier)
 {
     const uint64_t state = 12 * w->params, weights = 4 * w->params;
-    const uint64_t kept = (w->block_internal_bytes + w->activation_bytes) * w->block_count * w->grad_accum;
+    const uint64_t kept =
+        (shape_of(w).block_internal_bytes + shape_of(w).activation_bytes) * shape_of(w).block_count * w->grad_accum;
 
     return tier == STRATA_TIER_DEVICE ? state + weights + kept : state + weights;
 }

@@ -36,12 +36,18 @@ static void add_group(struct st_workload *w, struct st_page *page, enum st_group
     add_format(w, page, kind, w->dtype, elems);
 }
 
-static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t decay, uint64_t no_decay,
-                                enum plan_frozen frozen)
+static struct st_page *new_page(struct st_workload *w, unsigned flags)
 {
-    struct st_page *page = &w->pages[w->page_count++];
+    struct st_page *page = st_workload_add_page(w, flags);
 
-    *page = (struct st_page){.kind = kind, .layer = layer};
+    assert_non_null(page);
+    return page;
+}
+
+static struct st_page *add_page(struct st_workload *w, unsigned flags, uint64_t decay, uint64_t no_decay, enum plan_frozen frozen)
+{
+    struct st_page *page = new_page(w, flags);
+
     if (frozen == PLAN_FROZEN) {
         add_group(w, page, ST_GROUP_FROZEN, decay + no_decay);
         return page;
@@ -52,83 +58,93 @@ static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, u
 }
 
 /* A frozen block with adapters. */
-static void add_adapted(struct st_workload *w, const struct plan_sizes *s, uint32_t layer, uint64_t matrices, uint64_t vectors)
+static void add_adapted(struct st_workload *w, const struct plan_sizes *s, uint64_t matrices, uint64_t vectors)
 {
-    struct st_page *page = &w->pages[w->page_count++];
+    struct st_page *page = new_page(w, 0);
 
-    *page = (struct st_page){.kind = ST_PAGE_BLOCK, .layer = layer};
     add_format(w, page, ST_GROUP_DECAY, STRATA_F32, s->adapter_params);
     add_group(w, page, ST_GROUP_FROZEN, s->quantised ? vectors : matrices + vectors);
     if (s->quantised) /* each begins with a whole record */
         add_format(w, page, ST_GROUP_FROZEN, STRATA_NF4, (matrices + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN);
 }
 
-static void add_slices(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t slice_rows,
-                       enum plan_frozen frozen)
+static void add_slices(struct st_workload *w, unsigned flags, uint32_t slice_rows, enum plan_frozen frozen)
 {
     for (uint32_t first = 0; first < w->vocab; first += slice_rows) {
         const uint32_t count = w->vocab - first < slice_rows ? w->vocab - first : slice_rows;
-        struct st_page *page = add_page(w, kind, layer, (uint64_t)count * w->hidden, 0, frozen);
+        struct st_page *page = add_page(w, flags, (uint64_t)count * w->hidden, 0, frozen);
 
         page->row_first = first;
         page->row_count = count;
     }
 }
 
-static void add_pages(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)
+static struct st_layer *add_layer(struct st_workload *w, enum st_layer_kind kind)
+{
+    assert_true(st_workload_add_layer(w, kind));
+    return &w->layers[w->layer_count - 1];
+}
+
+static void add_layers(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)
 {
     const uint64_t block = s->block_params != 0 ? s->block_params : 12ull * s->hidden * s->hidden;
 
-    add_slices(w, ST_PAGE_TABLE, 0, s->slice_rows, frozen[0]);
-    w->table_count = w->page_count;
-    w->position_page = s->positions ? w->page_count : ST_NO_PAGE;
+    add_layer(w, ST_LAYER_LOOKUP);
+    add_slices(w, ST_PAGE_GATHERED, s->slice_rows, frozen[0]);
     if (s->positions)
-        add_page(w, ST_PAGE_POSITIONS, 0, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
-    w->block_first = w->page_count;
-    for (uint32_t b = 0; b < s->blocks; b++)
+        add_page(w, ST_PAGE_SMALL, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
+    for (uint32_t b = 0; b < s->blocks; b++) {
+        add_layer(w, ST_LAYER_BLOCK);
         if (s->adapter_params > 0)
-            add_adapted(w, s, 1 + b, block, 13ull * s->hidden);
+            add_adapted(w, s, block, 13ull * s->hidden);
         else
-            add_page(w, ST_PAGE_BLOCK, 1 + b, block, 13ull * s->hidden, frozen[1 + b]);
-    w->norm_page = w->page_count;
-    add_page(w, ST_PAGE_NORM, s->blocks + 1, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
-    w->tied = s->tied;
-    w->head_first = s->tied ? 0 : w->page_count;
-    w->head_count = w->table_count;
+            add_page(w, 0, block, 13ull * s->hidden, frozen[1 + b]);
+    }
+    add_layer(w, ST_LAYER_LOSS);
+    add_page(w, ST_PAGE_SMALL, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
+    for (uint32_t t = 0; s->tied && t < w->gathered_count; t++)
+        assert_true(st_workload_add_use(w, t));
     if (!s->tied)
-        add_slices(w, ST_PAGE_HEAD, s->blocks + 1, s->slice_rows, frozen[s->blocks + 1]);
+        add_slices(w, 0, s->slice_rows, frozen[s->blocks + 1]);
+}
+
+static void add_costs(struct st_workload *w, const struct plan_sizes *s)
+{
+    const uint64_t rows = (uint64_t)s->micro_batch * s->seq, act = rows * w->hidden * strata_dtype_bytes(w->dtype);
+    const uint64_t block = 5 * act + 1000, head = rows * s->slice_rows * 6;
+    struct st_layer *last = &w->layers[w->layer_count - 1];
+
+    w->workspace_bytes = block > head ? block : head;
+    for (struct st_layer *l = w->layers; l < last; l++) {
+        const double params = l > w->layers ? (double)w->pages[w->uses[w->layers[1].use_first]].params : 0;
+
+        l->boundary_bytes = act;
+        l->internal_bytes = l > w->layers ? 10 * act : 0;
+        l->forward_flops = 2.0 * (double)rows * params;
+        l->backward_flops = 2 * l->forward_flops;
+    }
+    last->internal_bytes = 3 * act + rows * 20;
+    last->forward_flops = 2.0 * (double)rows * w->hidden * w->vocab;
+    last->backward_flops = 3 * last->forward_flops;
+    w->model_flops_per_token = 6.0 * (double)w->params + 1;
 }
 
 void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)
 {
-    const uint64_t rows = (uint64_t)s->micro_batch * s->seq;
-    const uint32_t slices = (s->vocab + s->slice_rows - 1) / s->slice_rows;
     enum plan_frozen *none = calloc(s->blocks + 2, sizeof(*none));
 
     *w = (struct st_workload){.name = "fixture",
                               .dtype = s->dtype,
-                              .block_count = s->blocks,
                               .vocab = s->vocab,
                               .hidden = s->hidden,
                               .seq = s->seq,
                               .micro_batch = s->micro_batch,
                               .grad_accum = s->grad_accum,
                               .workers = 2};
-    w->pages = calloc(2 * (size_t)slices + s->blocks + 2, sizeof(*w->pages));
-    assert_non_null(w->pages);
     assert_non_null(none);
-    add_pages(w, s, frozen != NULL ? frozen : none);
+    add_layers(w, s, frozen != NULL ? frozen : none);
     free(none);
-    w->activation_bytes = rows * w->hidden * strata_dtype_bytes(w->dtype);
-    w->block_internal_bytes = 10 * w->activation_bytes;
-    w->block_workspace_bytes = 5 * w->activation_bytes + 1000;
-    w->head_internal_bytes = 3 * w->activation_bytes + rows * 20;
-    w->head_workspace_bytes = rows * s->slice_rows * 6;
-    w->block_forward_flops = 2.0 * (double)rows * (double)w->pages[w->block_first].params;
-    w->block_backward_flops = 2 * w->block_forward_flops;
-    w->head_forward_flops = 2.0 * (double)rows * w->hidden * w->vocab;
-    w->head_backward_flops = 3 * w->head_forward_flops;
-    w->model_flops_per_token = 6.0 * (double)w->params + 1;
+    add_costs(w, s);
 }
 
 static void random_frozen(enum plan_frozen *frozen, struct plan_draws *draws, uint32_t blocks)
@@ -173,6 +189,64 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
             frozen[layer] = PLAN_FROZEN;
     }
     plan_workload(w, &s, frozen);
+}
+
+/* A page of one or two groups, for the layer added last. */
+static void random_page(struct st_workload *w, struct plan_draws *draws, unsigned flags)
+{
+    const uint64_t elems = 1 + plan_draw(draws, 60000);
+
+    add_page(w, flags, elems, plan_draw(draws, 2) == 0 ? 0 : 1 + plan_draw(draws, 300),
+             (enum plan_frozen)(plan_draw(draws, 8) / 6));
+}
+
+/* Layers of a stranger: none to five pages, some of earlier layers; boundaries, internals and costs that differ. */
+static void random_layer(struct st_workload *w, struct plan_draws *draws, bool last)
+{
+    const uint32_t known = w->page_count;
+    struct st_layer *layer;
+
+    add_layer(w, ST_LAYER_BLOCK);
+    for (uint64_t pages = plan_draw(draws, 4) == 0 ? 0 : 1 + plan_draw(draws, 3); pages > 0; pages--)
+        random_page(w, draws, 0);
+    if (plan_draw(draws, 4) == 0)
+        random_page(w, draws, ST_PAGE_SMALL);
+    for (uint32_t p = 0; p < known && w->layers[w->layer_count - 1].use_count < 5; p++)
+        if (plan_draw(draws, 6) == 0 && w->pages[p].flags == 0)
+            assert_true(st_workload_add_use(w, p));
+    layer = &w->layers[w->layer_count - 1];
+    layer->boundary_bytes = last ? 0 : 1 + plan_draw(draws, 9000);
+    layer->internal_bytes = plan_draw(draws, 3) * plan_draw(draws, 20000);
+    layer->forward_flops = (double)plan_draw(draws, 3) * 1e6;
+    layer->backward_flops = 2 * layer->forward_flops;
+}
+
+void plan_random_layers(struct st_workload *w, struct plan_draws *draws)
+{
+    const uint64_t layers = 1 + plan_draw(draws, 8);
+
+    *w = (struct st_workload){.name = "layers",
+                              .dtype = (strata_dtype)(1 + plan_draw(draws, 3)),
+                              .seq = 1,
+                              .micro_batch = 1,
+                              .grad_accum = (uint32_t)(1 + plan_draw(draws, 4)),
+                              .workspace_bytes = 1 + plan_draw(draws, 5000),
+                              .workers = 2};
+    for (uint64_t l = 0; l < layers; l++)
+        random_layer(w, draws, l + 1 == layers);
+    if (w->page_count == 0 || w->params == 0) {
+        w->layers[w->layer_count - 1].boundary_bytes = 64;
+        add_layer(w, ST_LAYER_BLOCK);
+        add_page(w, 0, 5000, 0, PLAN_TRAINED);
+    }
+}
+
+bool plan_shares(const struct st_workload *w)
+{
+    for (uint32_t p = 0; p < w->page_count; p++)
+        if (st_page_adds(&w->pages[p]) > 1)
+            return true;
+    return false;
 }
 
 void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, const struct st_workload *w)

@@ -31,6 +31,10 @@ void plan_workload(struct st_workload *w, const struct plan_sizes *sizes, const 
 
 /** Random in every respect; `tiny`: at most 4 blocks and few pages and chunks. */
 void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool tiny);
+/** A stranger's list of layers: without a vocabulary, with any number of pages in a layer, some used by several. */
+void plan_random_layers(struct st_workload *w, struct plan_draws *draws);
+/** Whether several layers add to one page's sum: then accumulation is horizontal. */
+bool plan_shares(const struct st_workload *w);
 void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, const struct st_workload *w);
 
 /** Plan or refusal (fits says which); anything else fails the test, with `what` in the message.  st_plan_destroy(). */

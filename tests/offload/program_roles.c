@@ -1,5 +1,6 @@
 /* program_roles.c - see program_roles.h. */
 #include "program_roles.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_HOST] = " read weight, read tokens,",
     [ST_OP_UPLOAD_ROWS] = " read rows, write act,",
     [ST_OP_EMBED_FORWARD] = " modify act, read weight,",
-    [ST_OP_BLOCK_FORWARD] = " read act, write act, read weight, write internals, write scratch,",
+    [ST_OP_BLOCK_FORWARD] = "",
     [ST_OP_DOWNLOAD_ACT] = " read act, write act,",
     [ST_OP_WRITE_ACT] = " read act, write act,",
     [ST_OP_READ_ACT] = " read act, write act,",
@@ -46,7 +47,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_HEAD_LOSS] = " read head, read tokens, modify scalars,",
     [ST_OP_HEAD_GRAD] = " modify head, read weight, read tokens, write scratch,",
     [ST_OP_HEAD_BACKWARD] = " read act, read weight, read head, write dact, write scratch,",
-    [ST_OP_BLOCK_BACKWARD] = " read act, read weight,",
+    [ST_OP_BLOCK_BACKWARD] = "",
     [ST_OP_EMBED_BACKWARD] = " read dact,",
     [ST_OP_DOWNLOAD_ACCUM] = " read sum, write sum,",
     [ST_OP_UPLOAD_ACCUM] = " read sum, write sum,",
@@ -84,9 +85,17 @@ static void add(char text[TEXT], const char *mode, const char *content, uint32_t
     }
 }
 
-static const char *sum_mode(const struct st_op *op)
+/* A page's sum begins with a leaf's first micro-batch, in the uppermost layer that uses it. */
+static const char *sum_mode(const struct st_plan *plan, const struct st_op *op, uint32_t page)
 {
-    return op->first ? "write" : "modify";
+    const struct st_workload *w = &plan->program.workload;
+
+    if (op->kind != ST_OP_BLOCK_BACKWARD)
+        return op->first ? "write" : "modify";
+    for (uint32_t l = op->layer + 1; l < w->layer_count; l++)
+        if (st_layer_has(w, l, page))
+            return "modify";
+    return op->micro % st_leaf_micros(&plan->program) == 0 ? "write" : "modify";
 }
 
 static void expected_roles(char text[TEXT], const struct st_plan *plan, const struct st_op *op)
@@ -101,42 +110,53 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
         add(text, "read", "scalars", plan->policy.update != ST_UPDATE_IN_BACKWARD);
         break;
     case ST_OP_GATHER_DEVICE:
-        add(text, "read", "weight", w->table_count);
+        add(text, "read", "weight", shape_of(w).table_count);
         break;
     case ST_OP_GATHER_HOST:
-        add(text, op->page == w->table_first ? "write" : "modify", "rows", 1);
+        add(text, op->page == 0 ? "write" : "modify", "rows", 1);
         break;
     case ST_OP_HEAD_STATS:
         add(text, "write", "logits", op->slice < plan->decided.kept_slices);
         break;
     case ST_OP_HEAD_GRAD:
         add(text, "read", "logits", !op->recompute);
-        add(text, sum_mode(op), "sum", trained);
+        add(text, sum_mode(plan, op, op->page), "sum", trained);
+        break;
+    case ST_OP_BLOCK_FORWARD:
+        add(text, "read", "act", op->layer > 0);
+        add(text, "write", "act", op->layer + 1 < w->layer_count);
+        add(text, "read", "weight", w->layers[op->layer].use_count);
+        add(text, "write", "internals", w->layers[op->layer].internal_bytes > 0);
+        add(text, "write", "scratch", 1);
         break;
     case ST_OP_BLOCK_BACKWARD:
-        add(text, op->recompute ? "write" : "read", "internals", 1);
-        add(text, "modify", "dact", 1);
+        add(text, "read", "act", op->layer > 0);
+        add(text, "read", "weight", w->layers[op->layer].use_count);
+        add(text, op->recompute ? "write" : "read", "internals", w->layers[op->layer].internal_bytes > 0);
+        add(text, op->layer + 1 < w->layer_count ? "modify" : "write", "dact", w->layer_count > 1);
         add(text, "write", "scratch", 1);
-        add(text, sum_mode(op), "sum", trained);
+        for (uint32_t i = 0; i < w->layers[op->layer].use_count; i++)
+            if (plan->program.pages[st_layer_page(w, op->layer, i)].grad != ST_WHERE_NONE)
+                add(text, sum_mode(plan, op, st_layer_page(w, op->layer, i)), "sum", 1);
         break;
     case ST_OP_HEAD_BACKWARD:
     case ST_OP_EMBED_BACKWARD:
-        add(text, sum_mode(op), "sum", trained);
+        add(text, sum_mode(plan, op, op->page), "sum", trained);
         break;
     case ST_OP_SCATTER_DEVICE:
-        add(text, sum_mode(op), "sum", 1);
+        add(text, sum_mode(plan, op, op->page), "sum", 1);
         add(text, "read", "tokens", 1);
         add(text, "read", "dact", w->grad_accum);
         break;
     case ST_OP_SCATTER_HOST:
-        add(text, sum_mode(op), "sum", w->table_count);
+        add(text, sum_mode(plan, op, op->page), "sum", shape_of(w).table_count);
         break;
     case ST_OP_EXCHANGE_DACT: /* another rank's come, one's own go */
         add(text, op->micro >= w->grad_accum ? "write" : "modify", "dact", 1);
         add(text, "read", "tokens", 1);
         break;
     case ST_OP_SCATTER_MICRO:
-        add(text, sum_mode(op), "sum", 1);
+        add(text, sum_mode(plan, op, op->page), "sum", 1);
         add(text, "read", "tokens", 1);
         add(text, "read", "dact", 1);
         break;
@@ -175,12 +195,13 @@ static bool adds_to_sum(uint8_t kind)
 }
 
 /* A leaf's first micro-batch begins a sum; after the step's last one the lookup adds to what is there. */
-static bool begins_sum(const struct st_plan *plan, const struct st_op *op, uint32_t added)
+static bool begins_sum(const struct st_plan *plan, const struct st_op *op, uint32_t page, uint32_t added)
 {
+    const uint32_t adds = st_page_adds(&plan->program.workload.pages[page]);
     const uint32_t micros = plan->program.workload.grad_accum;
     const bool lookup = op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_HOST || op->kind == ST_OP_SCATTER_MICRO;
 
-    return added == 0 || (!lookup && added % (micros / plan->program.leaves) == 0);
+    return added == 0 || (!lookup && added % (micros / plan->program.leaves * adds) == 0);
 }
 
 /* A sum begins with the first op of each leaf that adds to it, and with no other; it is finished after the last. */
@@ -195,9 +216,11 @@ static void count_sums(struct counts *counts, const struct st_plan *plan, uint32
         if (access->content != ST_HOLDS_ACCUM)
             continue;
         if (adds_to_sum(op->kind)) {
-            if (op->first != begins_sum(plan, op, c->added) || c->finished > 0)
+            const bool begins = access->mode == ST_WRITE;
+
+            if (begins != begins_sum(plan, op, access->index % plan->program.workload.page_count, c->added) || c->finished > 0)
                 fail_msg("%s: op %u (%s) %s the sum of page %u, %u ops have added to it", what, i, st_op_name(op->kind),
-                         op->first ? "begins" : "adds to", access->index, c->added);
+                         begins ? "begins" : "adds to", access->index, c->added);
             c->added++;
         } else if (op->kind == ST_OP_FINISH_GRAD || op->kind == ST_OP_FINISH_HOST) {
             c->finished++;
@@ -210,15 +233,15 @@ static void count_sums(struct counts *counts, const struct st_plan *plan, uint32
 static uint32_t additions(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
-    const bool table = p >= w->table_first && p < w->table_first + w->table_count;
+    const bool table = p < w->gathered_count;
 
     if (plan->program.pages[p].grad == ST_WHERE_NONE)
         return 0;
     if (!table)
-        return w->grad_accum;
+        return w->grad_accum * st_page_adds(&w->pages[p]);
     if (plan->program.ranks > 1)
-        return (w->tied ? w->grad_accum : 0) + plan->program.ranks * w->grad_accum;
-    return (w->tied ? w->grad_accum : 0) + (plan->program.pages[p].sum == ST_WHERE_HOST ? w->grad_accum : 1);
+        return (shape_of(w).tied ? w->grad_accum : 0) + plan->program.ranks * w->grad_accum;
+    return (shape_of(w).tied ? w->grad_accum : 0) + (plan->program.pages[p].sum == ST_WHERE_HOST ? w->grad_accum : 1);
 }
 
 static void check_sums(const struct st_plan *plan, const char *what)

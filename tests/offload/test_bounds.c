@@ -4,6 +4,7 @@
 #include "offload/simulate/cost.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <math.h>
@@ -64,10 +65,11 @@ struct flops {
 
 static struct flops flops_of(const struct st_workload *w)
 {
-    return (struct flops){.block_forward = MICROS * BLOCKS * w->block_forward_flops,
-                          .block_backward = MICROS * BLOCKS * (w->block_backward_flops + w->block_forward_flops),
-                          .head_forward = MICROS * w->head_forward_flops,
-                          .head_backward = MICROS * w->head_backward_flops};
+    return (struct flops){.block_forward = MICROS * BLOCKS * shape_of(w).block->forward_flops,
+                          .block_backward =
+                              MICROS * BLOCKS * (shape_of(w).block->backward_flops + shape_of(w).block->forward_flops),
+                          .head_forward = MICROS * shape_of(w).head->forward_flops,
+                          .head_backward = MICROS * shape_of(w).head->backward_flops};
 }
 
 /* Rates in GFLOP/s: the machine's, and those that blocks, head and the hardware bound are counted at. */
@@ -154,22 +156,19 @@ TEST(without_a_matmul_s_rate_there_are_no_bounds)
 /* One call each, slices in equal parts. */
 TEST(a_call_costs_its_flops)
 {
-    const struct st_workload w = {.head_count = 4,
-                                  .block_forward_flops = 100,
-                                  .block_backward_flops = 200,
-                                  .head_forward_flops = 40,
-                                  .head_backward_flops = 120};
+    const struct st_layer block = {.forward_flops = 100, .backward_flops = 200};
+    const struct st_layer head = {.use_count = 1 + 4, .forward_flops = 40, .backward_flops = 120};
     struct st_machine m = {.rates.matmul_flops = 10, .rates.block_flops = 5, .rates.head_flops = 2};
 
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_FORWARD, false), 20);
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_BACKWARD, true), 60);
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 5);
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_GRAD, true), 15);
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_GRAD, false), 10);
+    assert_near(st_call_seconds(&block, &m.rates, ST_CALL_BLOCK_FORWARD, false), 20);
+    assert_near(st_call_seconds(&block, &m.rates, ST_CALL_BLOCK_BACKWARD, true), 60);
+    assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_STATS, false), 5);
+    assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_GRAD, true), 15);
+    assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_GRAD, false), 10);
     m.rates.head_flops = 0;
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 2);
+    assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_STATS, false), 2);
     m.rates.block_flops = 0;
-    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 1);
+    assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_STATS, false), 1);
 }
 
 /* What the host looks up and adds back for all micro-batches, whatever the number of slices that share it. */
@@ -193,9 +192,9 @@ TEST(a_lookup_costs_its_rows)
             gathered += st_cost_op(&plan->program, &m, &plan->program.ops[i]);
             gathers++;
         }
-    assert_int_equal(gathers, w.table_count);
+    assert_int_equal(gathers, shape_of(&w).table_count);
     assert_true(gathers > 1);
-    assert_near(gathered, (double)w.activation_bytes * MICROS / 1e6);
+    assert_near(gathered, (double)shape_of(&w).activation_bytes * MICROS / 1e6);
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
@@ -213,7 +212,7 @@ TEST(a_devices_own_passes_cost_their_bytes)
     double elems = 0, written = 0, act;
 
     plan_workload(&w, &sizes, NULL);
-    for (uint32_t p = w.block_first; p < w.norm_page; p++)
+    for (uint32_t p = shape_of(&w).block_first; p < shape_of(&w).norm_page; p++)
         written += (double)(w.pages[p].written_elems = w.pages[p].groups[0].elems);
     plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
     for (uint32_t p = 0; p < w.page_count; p++)

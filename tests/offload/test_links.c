@@ -3,6 +3,7 @@
 #include "offload/device/device.h"
 #include "offload/machine/machine.h"
 #include "offload/simulate/bounds.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <math.h>
@@ -135,7 +136,8 @@ TEST(an_exchange_bounds_a_step)
     struct st_op ops[] = {{.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE},
                           {.lane = STRATA_LANE_COMM, .phases = ST_PHASE_BODY, .page = ST_NO_PAGE, .bytes = 1500},
                           {.lane = STRATA_LANE_COMM, .phases = ST_PHASE_EVAL, .page = ST_NO_PAGE, .bytes = 7}};
-    struct st_program program = {.ops = ops, .op_count = 3, .ranks = 16, .workload.block_forward_flops = 30};
+    struct st_layer block = {.forward_flops = 30};
+    struct st_program program = {.ops = ops, .op_count = 3, .ranks = 16, .workload.layers = &block};
     struct st_machine m = {.rates = links};
     struct st_bounds b;
 

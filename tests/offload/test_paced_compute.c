@@ -1,6 +1,7 @@
 /* Calls on the paced device: seeded gradients that follow from bytes alone, waits that are no shorter than the machine's. */
 #include "core/system/clock.h"
 #include "offload/device/paced/device_paced.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 #include "tests/offload/device_fixture.h"
 
@@ -13,14 +14,20 @@ enum { HIDDEN = 128, SEQ = 24, MICROS = 3, BLOCKS = 2, PAGES = 5, BLOCK_ELEMS = 
 /* One table slice (head too), positions, two blocks (the second with a frozen group), the norm. */
 static struct st_page net_pages[PAGES];
 
+static struct st_layer net_layers[BLOCKS + 2] = {
+    {.kind = ST_LAYER_LOOKUP, .use_count = 2},
+    {.use_first = 2, .use_count = 1, .forward_flops = 1e6, .backward_flops = 2e6},
+    {.use_first = 3, .use_count = 1, .forward_flops = 1e6, .backward_flops = 2e6},
+    {.kind = ST_LAYER_LOSS, .use_first = 4, .use_count = 2, .internal_bytes = 4096, .forward_flops = 1e5, .backward_flops = 2e5}};
+static uint32_t net_uses[PAGES + 1] = {0, 1, 2, 3, 4, 0};
+
 static void net_fill_pages(strata_dtype dtype)
 {
-    static const enum st_page_kind kinds[PAGES] = {ST_PAGE_TABLE, ST_PAGE_POSITIONS, ST_PAGE_BLOCK, ST_PAGE_BLOCK, ST_PAGE_NORM};
     static const uint64_t elems[PAGES][ST_GROUPS_MAX] = {
         {60 * HIDDEN}, {SEQ * HIDDEN}, {9000, 300}, {5000, 300, 4096}, {0, HIDDEN}};
 
     for (uint32_t p = 0; p < PAGES; p++) {
-        net_pages[p] = (struct st_page){.kind = kinds[p], .row_count = p == 0 ? 60 : 0};
+        net_pages[p] = (struct st_page){.row_count = p == 0 ? 60 : 0};
         for (uint32_t g = 0; g < ST_GROUPS_MAX; g++)
             if (elems[p][g] > 0)
                 (void)st_page_add(&net_pages[p], (enum st_group_kind)g, dtype, elems[p][g]);
@@ -56,25 +63,18 @@ static void net_open(struct net *n, const struct net_opts *o)
     memset(n->d.ops->arena(n->d.dev), o->shift != 0 ? 0xa5 : 0, n->d.bytes);
     net_fill_pages(o->dtype);
     n->w = (struct st_workload){.dtype = o->dtype,
-                                .block_count = BLOCKS,
                                 .vocab = 60,
                                 .hidden = HIDDEN,
                                 .seq = SEQ,
                                 .micro_batch = 1,
                                 .grad_accum = MICROS,
+                                .layers = net_layers,
+                                .layer_count = BLOCKS + 2,
                                 .pages = net_pages,
                                 .page_count = PAGES,
-                                .table_count = 1,
-                                .position_page = 1,
-                                .block_first = 2,
-                                .norm_page = 4,
-                                .head_count = 1,
-                                .tied = true,
-                                .head_internal_bytes = 4096,
-                                .block_forward_flops = 1e6,
-                                .block_backward_flops = 2e6,
-                                .head_forward_flops = 1e5,
-                                .head_backward_flops = 2e5};
+                                .uses = net_uses,
+                                .use_count = PAGES + 1,
+                                .gathered_count = 1};
     n->model = (struct st_paced_model){&n->w, machine};
     n->compute = st_paced_compute(&n->model);
 }
@@ -114,7 +114,7 @@ static void net_load(struct net *n, const struct net_opts *o)
         for (uint32_t l = 0; l < BLOCKS + 2; l++)
             n->act[m][l] = net_alloc(n, act);
         n->dact[m] = net_alloc(n, act);
-        n->head[m] = net_alloc(n, n->w.head_internal_bytes);
+        n->head[m] = net_alloc(n, shape_of(&n->w).head_internal_bytes);
     }
     n->tokens = net_alloc(n, MICROS * SEQ * sizeof(int32_t));
     n->targets = net_alloc(n, MICROS * SEQ * sizeof(int32_t));
@@ -130,7 +130,8 @@ static void call(struct net *n, enum st_call_kind kind, uint32_t page, uint32_t 
     c.kind = kind;
     c.micro = m;
     c.device = n->d.dev;
-    c.block = page >= n->w.block_first ? page - n->w.block_first : 0;
+    c.page = page;
+    c.layer = kind >= ST_CALL_HEAD_NORM ? BLOCKS + 1 : page > 1 ? page - 1 : 0;
     if (kind != ST_CALL_EMBED_BACKWARD && kind != ST_CALL_HEAD_LOSS)
         c.weight = n->weight[page];
     if (c.grad != NULL) {
@@ -335,7 +336,7 @@ TEST(calls_take_their_time)
 
     net_open(&n, &o);
     net_load(&n, &o);
-    assert_float_equal(st_call_seconds(&n.w, &n.model.machine.rates, ST_CALL_BLOCK_BACKWARD, true), 3e-3, 1e-9);
+    assert_float_equal(st_call_seconds(&net_layers[1], &n.model.machine.rates, ST_CALL_BLOCK_BACKWARD, true), 3e-3, 1e-9);
     start = st_clock_ns();
     net_step(&n, &o);
     assert_true((double)(st_clock_ns() - start) * 1e-9 >= MICROS * (BLOCKS * block + head));

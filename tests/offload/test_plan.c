@@ -1,6 +1,7 @@
 /* test_plan - the plan of given cases: equal input gives equal plans, rates decide nothing, extremes plan; how state is laid
  * out. */
 #include "plan_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "offload/plan/plan_internal.h"
@@ -319,7 +320,7 @@ TEST(chunks_are_whole_tiles)
         assert_int_equal(plan->policy.chunk_elems, rows[i].most);
         for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
             const struct st_page *page = &plan->program.workload.pages[p];
-            const bool whole_rows = page->kind == ST_PAGE_TABLE || page->kind == ST_PAGE_HEAD;
+            const bool whole_rows = page->row_count > 0;
 
             assert_int_equal(plan->program.pages[p].chunk_first, c);
             for (uint32_t g = 0; g < page->group_count; g++)
@@ -363,7 +364,7 @@ TEST(the_device_takes_what_host_memory_lacks)
     plan = plan_of(&small_sizes, &machine, &in_ram, "given");
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
-    assert_true(plan->decided.device_state_pages >= plan->program.workload.table_count);
+    assert_true(plan->decided.device_state_pages >= shape_of(&plan->program.workload).table_count);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         assert_true(plan->minimum[t] <= machine.capacity.bytes[t]);
     memcpy(machine.capacity.bytes, plan->minimum, sizeof(machine.capacity.bytes));

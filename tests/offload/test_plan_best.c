@@ -16,6 +16,7 @@
  * them again: `test_offload_plan_best 1 SEED`. */
 #include "offload/plan/plan_choose_internal.h"
 #include "plan_best_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <math.h>
@@ -263,7 +264,7 @@ TEST(the_plan_is_the_best)
 /* Whether its program is so long that the evaluator shortens it. */
 static bool is_long(const struct best_case *c)
 {
-    return (4ull * c->w.block_count + 2ull * c->w.head_count) * c->w.grad_accum > 20000;
+    return (4ull * shape_of(&c->w).block_count + 2ull * shape_of(&c->w).head_count) * c->w.grad_accum > 20000;
 }
 
 static void check_shortened(const struct best_case *c, const struct st_plan *plan)

@@ -7,6 +7,7 @@
 #include "offload/plan/plan_choose_internal.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <math.h>
@@ -33,11 +34,11 @@ static const char *describe(const struct st_plan *p)
              "tied %d blocks %u chunks %u; resident %u device state %u weights %u chunks %u kept %u accums %u; slots %u %u %u %u",
              (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->decided.activation_tier, (int)p->policy.update,
              (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache,
-             p->program.workload.grad_accum, p->program.workload.page_count, p->program.workload.table_count,
-             p->program.workload.tied, p->program.workload.block_count, p->program.chunk_count, p->decided.resident_pages,
-             p->decided.device_state_pages, p->decided.cached_weight_pages, p->decided.cached_chunks, p->decided.kept_blocks,
-             p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights, p->decided.slots.states,
-             p->decided.slots.grads);
+             p->program.workload.grad_accum, p->program.workload.page_count, shape_of(&p->program.workload).table_count,
+             shape_of(&p->program.workload).tied, shape_of(&p->program.workload).block_count, p->program.chunk_count,
+             p->decided.resident_pages, p->decided.device_state_pages, p->decided.cached_weight_pages, p->decided.cached_chunks,
+             p->decided.kept_blocks, p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights,
+             p->decided.slots.states, p->decided.slots.grads);
     return out;
 }
 
@@ -176,7 +177,7 @@ static void try_host(struct oracle *o)
 static void search(struct oracle *o, const struct st_decisions *ours)
 {
     const struct st_policy *policy = &o->trial->policy;
-    const uint32_t pages = o->trial->program.workload.page_count, slices = o->trial->program.workload.table_count;
+    const uint32_t pages = o->trial->program.workload.page_count, slices = shape_of(&o->trial->program.workload).table_count;
     const bool promotes = policy->cache != 0;
     const uint32_t low = policy->param_tier == STRATA_TIER_DEVICE ? pages : 0;
     const bool fixed = policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE || !promotes;

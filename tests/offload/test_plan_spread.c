@@ -2,6 +2,7 @@
  * plans: 40 are a sample, with --all 400. */
 #include "plan_fixture.h"
 #include "tests/common/sample.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "offload/plan/plan_predicates.h"
@@ -307,12 +308,12 @@ TEST(many_sizes_stay_as_decided)
     policy.chunk_elems = 1u << 22;
     plan_workload(&w, &s, NULL);
     for (uint32_t b = 0; b < s.blocks; b++) {
-        struct st_page *page = &w.pages[w.block_first + b];
+        struct st_page *page = &w.pages[shape_of(&w).block_first + b];
         const uint64_t more = (uint64_t)b * ST_PAGE_ALIGN * 16;
 
         const uint64_t decay = page->groups[0].elems, no_decay = page->groups[1].elems;
 
-        *page = (struct st_page){.kind = page->kind, .layer = page->layer};
+        *page = (struct st_page){.uses = 1, .layer = page->layer};
         (void)st_page_add(page, ST_GROUP_DECAY, w.dtype, decay + more);
         (void)st_page_add(page, ST_GROUP_NO_DECAY, w.dtype, no_decay);
         w.params += more;

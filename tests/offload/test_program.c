@@ -7,6 +7,7 @@
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <inttypes.h>
@@ -125,7 +126,9 @@ TEST(a_part_of_a_piece_is_one)
                 {3 * ST_ACT_PIECE, 3}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(st_act_pieces(&(struct st_workload){.activation_bytes = rows[i].bytes}), rows[i].pieces);
+        assert_int_equal(
+            st_act_pieces(&(struct st_workload){.layers = &(struct st_layer){.boundary_bytes = rows[i].bytes}, .layer_count = 1}),
+            rows[i].pieces);
 }
 
 /* --- the verifier against the table --- */
@@ -165,10 +168,10 @@ TEST(a_part_of_a_page_is_no_page)
 
     plan_workload(&w, &sizes, frozen);
     for (uint32_t b = 0; b < 2; b++) { /* much is frozen, little trained */
-        struct st_page *page = &w.pages[w.block_first + b];
+        struct st_page *page = &w.pages[shape_of(&w).block_first + b];
 
         w.params -= page->groups[0].elems - 600;
-        *page = (struct st_page){.kind = page->kind, .layer = page->layer};
+        *page = (struct st_page){.uses = 1, .layer = page->layer};
         (void)st_page_add(page, ST_GROUP_DECAY, w.dtype, 600);
         (void)st_page_add(page, ST_GROUP_FROZEN, w.dtype, 9000);
     }
@@ -179,7 +182,7 @@ TEST(a_part_of_a_page_is_no_page)
         struct st_op *op = &plan->program.ops[i];
         const struct st_op kept = *op;
 
-        if (op->page == ST_NO_PAGE || plan->program.workload.pages[op->page].kind != ST_PAGE_BLOCK)
+        if (op->page == ST_NO_PAGE || !st_page_is_plain(&plan->program.workload.pages[op->page]))
             continue;
         if (op->kind == ST_OP_UPLOAD_WEIGHT) {
             op->bytes = 4096;
@@ -308,13 +311,13 @@ static void corrupt_indices(struct st_plan *plan, struct st_op *op)
     op->chunk += plan->program.chunk_count;
     must_fail(plan, op, "another chunk");
     *op = kept;
-    op->block += plan->program.workload.block_count;
-    must_fail(plan, op, "another block");
+    op->layer += plan->program.workload.layer_count;
+    must_fail(plan, op, "another layer");
     *op = kept;
     op->micro += plan->program.workload.grad_accum;
     must_fail(plan, op, "another micro-batch");
     *op = kept;
-    op->slice += plan->program.workload.head_count;
+    op->slice += shape_of(&plan->program.workload).head_count;
     must_fail(plan, op, "another slice");
     *op = kept;
 }
@@ -513,7 +516,7 @@ static void print_of(const struct st_program *p, const struct st_op *op, char *o
         uint32_t value;
     } indices[] = {{ST_INDEX_PAGE, "page", op->page},
                    {ST_INDEX_CHUNK, "chunk", op->chunk},
-                   {ST_INDEX_BLOCK, "block", op->block},
+                   {ST_INDEX_BLOCK, "block", op->layer - 1},
                    {ST_INDEX_SLICE, "slice", op->slice},
                    {ST_INDEX_MICRO, "micro", op->micro}};
     int used = snprintf(out, bytes, " %" PRIu64 " ", op->bytes);

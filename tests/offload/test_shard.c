@@ -1,5 +1,6 @@
 /* test_shard - slices of groups: together the whole group, cut at whole units, never larger than the shard's room. */
 #include "plan_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "offload/program/shard.h"
@@ -77,8 +78,8 @@ TEST(test_small_groups_spread)
     uint32_t owners = 0;
 
     plan_workload(&w, &sizes, NULL);
-    for (uint32_t b = 0; b < w.block_count; b++)
-        owners |= 1u << st_slice_owner(&w, w.block_first + b, 1, 3, 0);
+    for (uint32_t b = 0; b < shape_of(&w).block_count; b++)
+        owners |= 1u << st_slice_owner(&w, shape_of(&w).block_first + b, 1, 3, 0);
     assert_int_equal(owners, 7);
     st_workload_fini(&w);
 }

@@ -1,5 +1,6 @@
 /* test_simulate - the clock against times worked out by hand: programs of a few ops.  Also simulate_plans. */
 #include "simulate_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #define OPS_MAX 8u
@@ -97,7 +98,7 @@ TEST(a_hand_over_comes_between_lanes_alone)
     struct hand h = {0};
     struct st_simulation sim;
 
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -158,7 +159,7 @@ TEST(lanes_overlap_where_nothing_is_reused)
     struct hand h = {0};
     struct st_simulation sim;
 
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
@@ -180,7 +181,7 @@ TEST(a_reused_buffer_stalls_compute)
     struct hand h = {0};
     struct st_simulation sim;
 
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -228,7 +229,7 @@ TEST(masked_ops_only_wait)
         .capacity.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
 
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
@@ -249,7 +250,7 @@ TEST(exchanges_are_a_lane_of_their_own)
     struct st_simulation sim;
 
     h.program.ranks = 4;
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, 0, STRATA_LANE_COMM, 150);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -277,7 +278,7 @@ TEST(compute_waits_for_an_exchange)
     struct st_simulation sim;
 
     h.program.ranks = 2;
-    h.program.workload.block_forward_flops = 30;
+    shape_of(&h.program.workload).block->forward_flops = 30;
     add_op(&h, 0, STRATA_LANE_COMM, 200);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);

@@ -2,8 +2,10 @@
 #include "offload/plan/plan.h"
 #include "offload/simulate/bounds.h"
 #include "offload/simulate/cost.h"
+#include "plan_fixture.h"
 #include "simulate_fixture.h"
 #include "tests/common/sample.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include "core/base/rng.h"
@@ -13,7 +15,6 @@
 #include <string.h>
 
 #define CASES (sample_is_all() ? 120u : 24u)
-#define PAGES 64u
 
 /* A change of one rate moves which op goes first, so a faster machine may be slower by a little (Graham's anomaly). */
 #define ANOMALY 0.10
@@ -32,66 +33,21 @@ static double draw_rate(uint64_t seed, uint64_t *at, double least, uint64_t powe
     return least * (double)(1ull << draw(seed, at, powers)) * (1.0 + 0.1 * (double)draw(seed, at, 10));
 }
 
-static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t elems, uint32_t row_first,
-                     uint32_t row_count)
+static void make_workload(struct st_workload *w, uint64_t seed)
 {
-    struct st_page *page = &w->pages[w->page_count++];
-
-    *page = (struct st_page){.kind = kind, .layer = layer, .row_first = row_first, .row_count = row_count};
-    (void)st_page_add(page, ST_GROUP_DECAY, w->dtype, elems);
-    w->params += elems;
-}
-
-static void add_slices(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t rows)
-{
-    for (uint32_t first = 0; first < w->vocab; first += rows) {
-        const uint32_t count = w->vocab - first < rows ? w->vocab - first : rows;
-
-        add_page(w, kind, layer, (uint64_t)count * w->hidden, first, count);
-    }
-}
-
-static void make_workload(struct st_workload *w, struct st_page pages[PAGES], uint64_t seed)
-{
+    struct plan_sizes s = {0};
     uint64_t at = 0;
-    uint32_t rows;
-    double tokens;
 
-    memset(w, 0, sizeof(*w));
-    w->pages = pages;
-    strcpy(w->name, "clock");
-    w->dtype = (strata_dtype)(1 + draw(seed, &at, 3));
-    w->block_count = (uint32_t)(1 + draw(seed, &at, 8));
-    w->hidden = (uint32_t)(32 * (1 + draw(seed, &at, 16)));
-    w->vocab = (uint32_t)(10 + draw(seed, &at, 3000));
-    w->seq = (uint32_t)(16 + draw(seed, &at, 128));
-    w->micro_batch = (uint32_t)(1 + draw(seed, &at, 4));
-    w->grad_accum = (uint32_t)(1 + draw(seed, &at, 4));
-    w->workers = 2;
-    rows = (uint32_t)(w->vocab / (1 + draw(seed, &at, 4)) + 1);
-    add_slices(w, ST_PAGE_TABLE, 0, rows);
-    w->table_count = w->block_first = w->page_count;
-    w->position_page = ST_NO_PAGE;
-    for (uint32_t b = 0; b < w->block_count; b++)
-        add_page(w, ST_PAGE_BLOCK, 1 + b, 12ull * w->hidden * w->hidden, 0, 0);
-    w->norm_page = w->page_count;
-    add_page(w, ST_PAGE_NORM, w->block_count + 1, w->hidden, 0, 0);
-    w->tied = draw(seed, &at, 2) == 0;
-    w->head_first = w->tied ? 0 : w->page_count;
-    w->head_count = w->table_count;
-    if (!w->tied)
-        add_slices(w, ST_PAGE_HEAD, w->block_count + 1, rows);
-    tokens = (double)w->micro_batch * w->seq;
-    w->activation_bytes = (uint64_t)tokens * w->hidden * strata_dtype_bytes(w->dtype);
-    w->block_internal_bytes = 10 * w->activation_bytes;
-    w->block_workspace_bytes = 5 * w->activation_bytes + 1000;
-    w->head_internal_bytes = 3 * w->activation_bytes + (uint64_t)tokens * 20;
-    w->head_workspace_bytes = (uint64_t)tokens * rows * 6;
-    w->block_forward_flops = 2 * tokens * 12 * w->hidden * w->hidden;
-    w->block_backward_flops = 2 * w->block_forward_flops;
-    w->head_forward_flops = 2 * tokens * w->vocab * w->hidden;
-    w->head_backward_flops = 3 * w->head_forward_flops;
-    w->model_flops_per_token = 1e9;
+    s.dtype = (strata_dtype)(1 + draw(seed, &at, 3));
+    s.blocks = (uint32_t)(1 + draw(seed, &at, 8));
+    s.hidden = (uint32_t)(32 * (1 + draw(seed, &at, 16)));
+    s.vocab = (uint32_t)(10 + draw(seed, &at, 3000));
+    s.seq = (uint32_t)(16 + draw(seed, &at, 128));
+    s.micro_batch = (uint32_t)(1 + draw(seed, &at, 4));
+    s.grad_accum = (uint32_t)(1 + draw(seed, &at, 4));
+    s.slice_rows = (uint32_t)(s.vocab / (1 + draw(seed, &at, 4)) + 1);
+    s.tied = draw(seed, &at, 2) == 0;
+    plan_workload(w, &s, NULL);
 }
 
 static struct st_policy policy_of(strata_tier weights, strata_tier state, enum st_update_policy update)
@@ -124,13 +80,12 @@ TEST(a_deadlock_is_an_error)
 {
     const struct st_machine m = wide_machine(true);
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
-    struct st_page pages[PAGES];
     struct st_simulation sim;
     struct st_workload w;
     struct st_plan *plan;
     uint32_t victim = 0;
 
-    make_workload(&w, pages, 1);
+    make_workload(&w, 1);
     plan = make_plan(&w, &m, &policy);
     while (plan->program.ops[victim].kind != ST_OP_UPDATE || plan->program.ops[victim].wait_count == 0)
         victim++;
@@ -139,6 +94,7 @@ TEST(a_deadlock_is_an_error)
     plan->program.waits[plan->program.ops[victim].wait_first] = (struct st_wait){.op = plan->program.op_count - 1};
     assert_int_equal(st_simulate(&sim, &plan->program, &m), STRATA_E_INTERNAL);
     assert_non_null(strstr(strata_last_error(), "never ends"));
+    st_workload_fini(&w);
     st_plan_destroy(plan);
 }
 
@@ -147,7 +103,6 @@ TEST(a_deadlock_is_an_error)
 /* One executor and a disk that takes no time: nothing overlaps, nothing waits. */
 TEST(free_io_leaves_the_sum_of_the_ops)
 {
-    struct st_page pages[PAGES];
 
     for (uint64_t seed = 1; seed <= 20; seed++) {
         const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_SERIAL);
@@ -157,7 +112,7 @@ TEST(free_io_leaves_the_sum_of_the_ops)
         struct st_plan *plan;
         double sum = 0, stall = 0;
 
-        make_workload(&w, pages, seed);
+        make_workload(&w, seed);
         m.rates.matmul_flops = 1e11, m.rates.upload = 5e9, m.rates.download = 4e9, m.rates.update = 3e8, m.rates.checksum = 1e10;
         plan = make_plan(&w, &m, &policy);
         for (uint32_t i = 0; i < plan->program.op_count; i++)
@@ -170,6 +125,7 @@ TEST(free_io_leaves_the_sum_of_the_ops)
             stall += sim.stall[lane];
         assert_true(stall == 0);
         assert_int_equal(sim.stalled_by, STRATA_LANE_COUNT);
+        st_workload_fini(&w);
         st_plan_destroy(plan);
     }
 }
@@ -178,7 +134,6 @@ TEST(free_io_leaves_the_sum_of_the_ops)
 TEST(free_compute_leaves_the_disk)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
-    struct st_page pages[PAGES];
 
     for (uint64_t seed = 1; seed <= 20; seed++) {
         for (uint32_t host = 0; host < 2; host++) {
@@ -187,7 +142,7 @@ TEST(free_compute_leaves_the_disk)
             struct st_workload w;
             struct st_plan *plan;
 
-            make_workload(&w, pages, seed);
+            make_workload(&w, seed);
             m.rates.read = m.rates.write = m.rates.mixed = 1e9;
             plan = make_plan(&w, &m, &policy);
             assert_true(st_program_traffic(&plan->program, ST_PHASE_BODY).read > 0 &&
@@ -195,6 +150,7 @@ TEST(free_compute_leaves_the_disk)
             assert_near(simulate(&plan->program, &m).seconds, (double)(st_program_traffic(&plan->program, ST_PHASE_BODY).read +
                                                                        st_program_traffic(&plan->program, ST_PHASE_BODY).write) /
                                                                   1e9);
+            st_workload_fini(&w);
             st_plan_destroy(plan);
         }
     }
@@ -204,15 +160,15 @@ TEST(forward_alone_reads_at_the_reads_rate)
 {
     struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine m = wide_machine(false);
-    struct st_page pages[PAGES];
     struct st_workload w;
     struct st_plan *plan;
 
-    make_workload(&w, pages, 2);
+    make_workload(&w, 2);
     policy.forward_only = true;
     m.rates.read = 3e9, m.rates.write = 1e9, m.rates.mixed = 1.5e9;
     plan = make_plan(&w, &m, &policy);
     assert_near(simulate(&plan->program, &m).seconds, (double)st_program_traffic(&plan->program, ST_PHASE_BODY).read / 3e9);
+    st_workload_fini(&w);
     st_plan_destroy(plan);
 }
 
@@ -220,12 +176,11 @@ TEST(checksums_cost_what_the_engine_hashes)
 {
     const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine m = wide_machine(true);
-    struct st_page pages[PAGES];
     struct st_workload w;
     struct st_plan *plan;
     double updates = 0, uploads = 0, backward = 0;
 
-    make_workload(&w, pages, 4);
+    make_workload(&w, 4);
     m.rates.checksum = 1e9;
     plan = make_plan(&w, &m, &policy);
     for (uint32_t i = 0; i < plan->program.op_count; i++) {
@@ -246,6 +201,7 @@ TEST(checksums_cost_what_the_engine_hashes)
     /* ... and weights once more when backward reads them again. */
     assert_true(uploads > 0);
     assert_near(uploads, backward);
+    st_workload_fini(&w);
     st_plan_destroy(plan);
 }
 
@@ -253,13 +209,12 @@ TEST(missing_rates_are_named)
 {
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
     struct st_machine full = wide_machine(true), m;
-    struct st_page pages[PAGES];
     struct st_workload w;
     struct st_plan *plan;
     double *const rates[] = {&m.rates.upload, &m.rates.download, &m.rates.read,
                              &m.rates.write,  &m.rates.update,   &m.rates.matmul_flops};
 
-    make_workload(&w, pages, 5);
+    make_workload(&w, 5);
     full.rates.matmul_flops = full.rates.upload = full.rates.download = full.rates.read = full.rates.write = full.rates.update =
         1e9;
     plan = make_plan(&w, &full, &policy);
@@ -271,6 +226,7 @@ TEST(missing_rates_are_named)
     }
     m.rates.block_flops = 1e9; /* stands for the last of them */
     assert_true(st_simulate_possible(&plan->program, &m));
+    st_workload_fini(&w);
     st_plan_destroy(plan);
 }
 
@@ -303,7 +259,7 @@ static struct st_machine random_machine(uint64_t seed)
 }
 
 /* Planned with what it asks for where it does not fit; half of them for one of several ranks. */
-static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], struct st_machine *m)
+static struct st_plan *random_plan(uint64_t seed, struct st_machine *m)
 {
     uint64_t at = 4000;
     struct st_plan *plan = NULL;
@@ -311,7 +267,7 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
                                         (enum st_update_policy)(1 + draw(seed, &at, 3)));
     struct st_workload w;
 
-    make_workload(&w, pages, seed);
+    make_workload(&w, seed);
     *m = random_machine(seed);
     policy.accumulation = (enum st_accumulation)draw(seed, &at, 2);
     policy.activation_tier = (strata_tier)draw(seed, &at, 4);
@@ -323,12 +279,16 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
         policy.rank = (uint32_t)draw(seed, &at, policy.ranks);
         policy.stage = (uint32_t)draw(seed, &at, 4);
     }
-    if (st_plan_make(&plan, &w, &m->capacity, &policy) == STRATA_OK)
+    if (st_plan_make(&plan, &w, &m->capacity, &policy) == STRATA_OK) {
+        st_workload_fini(&w);
         return plan;
+    }
     assert_non_null(plan);
     memcpy(m->capacity.bytes, plan->program.needed, sizeof(m->capacity.bytes));
     st_plan_destroy(plan);
-    return make_plan(&w, m, &policy);
+    plan = make_plan(&w, m, &policy);
+    st_workload_fini(&w);
+    return plan;
 }
 
 /* The parts of a step: what compute did and what it waited for make up all of it. */
@@ -350,7 +310,6 @@ static void assert_adds_up(const struct st_simulation *sim, const struct st_mach
 TEST(memory_of_one_simulation_serves_the_next)
 {
     struct st_scratch scratch = {0};
-    struct st_page pages[PAGES];
     const void *kept;
 
     assert_non_null(kept = st_scratch_take(&scratch, 4u << 20));
@@ -359,7 +318,7 @@ TEST(memory_of_one_simulation_serves_the_next)
         struct st_simulation alone;
         double seconds, cut;
         struct st_machine m;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
 
         alone = simulate(&plan->program, &m);
         assert_int_equal(st_simulate_seconds(&seconds, &plan->program, &m, alone.seconds, &scratch), STRATA_OK);
@@ -409,11 +368,10 @@ static void compute_stood_still(void *ctx, uint32_t lane, double start, double s
 /* The pieces are the step: each lane's, one after the other, add up to what the simulation says of the lane. */
 TEST(a_watch_is_told_the_whole_step)
 {
-    struct st_page pages[PAGES];
 
     for (uint64_t seed = 1; seed <= CASES / 3; seed++) {
         struct st_machine m;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         struct told told = {.program = &plan->program};
         const struct st_simulation_watch watch = {&told, step_began, op_ran, compute_stood_still};
         struct st_simulation last;
@@ -441,13 +399,12 @@ static double over_bounds(const struct st_bounds *bounds, const struct st_simula
 
 TEST(no_step_beats_its_bounds)
 {
-    struct st_page pages[PAGES];
     double closest = 1e9;
     uint32_t bounded = 0;
 
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         struct st_bounds bounds;
         const struct st_simulation sim = simulate(&plan->program, &m), again = simulate(&plan->program, &m);
 
@@ -471,11 +428,10 @@ TEST(no_step_beats_its_bounds)
 TEST(no_step_beats_the_bound_of_what_is_slow)
 {
     double closest[7] = {1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9};
-    struct st_page pages[PAGES];
 
     for (uint64_t seed = 1; seed <= CASES / 2; seed++) {
         struct st_machine m;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         double *const rates[7] = {&m.rates.upload, &m.rates.download, &m.rates.read,     &m.rates.write,
                                   &m.rates.update, &m.rates.memory,   &m.rates.link_node};
 
@@ -502,12 +458,11 @@ TEST(no_step_beats_the_bound_of_what_is_slow)
 
 TEST(faster_is_not_slower)
 {
-    struct st_page pages[PAGES];
     double worst = 0;
 
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m, fast;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         const double before = simulate(&plan->program, &m).seconds;
         double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.memory,    &fast.rates.upload,    &fast.rates.download,
                                  &fast.rates.read,         &fast.rates.write,     &fast.rates.mixed,     &fast.rates.update,
@@ -534,12 +489,11 @@ TEST(faster_is_not_slower)
 TEST(latencies_make_no_step_shorter)
 {
     static const double parts[] = {1e-4, 1e-3, 1e-2};
-    struct st_page pages[PAGES];
     double most = 0;
 
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m, slow;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         const double before = simulate(&plan->program, &m).seconds;
         double *const latencies[] = {&slow.rates.handover, &slow.rates.latency_io, &slow.rates.launch};
         struct st_bounds without, with;
@@ -567,12 +521,11 @@ TEST(latencies_make_no_step_shorter)
  * op goes first, a longer step. */
 TEST(a_faster_memory_is_not_slower)
 {
-    struct st_page pages[PAGES];
     uint32_t told = 0;
 
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m;
-        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct st_plan *plan = random_plan(seed, &m);
         const struct st_traffic t = st_program_traffic(&plan->program, ST_PHASE_BODY);
         const double most = t.read + t.write > 0 ? ANOMALY : LEAST;
         double rate = m.rates.matmul_flops / 512, before, without;

@@ -1,5 +1,6 @@
 /* test_workload - numbers of a workload that contradict each other are refused, one at a time. */
 #include "plan_fixture.h"
+#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #include <string.h>
@@ -21,8 +22,9 @@ struct row {
     const char *sentence;
 };
 
-#define MEMBER(member)  offsetof(struct st_workload, member), sizeof(((struct st_workload *)0)->member)
-#define OF_PAGE(member) offsetof(struct st_page, member), sizeof(((struct st_page *)0)->member)
+#define MEMBER(member)   offsetof(struct st_workload, member), sizeof(((struct st_workload *)0)->member)
+#define OF_LAYER(member) offsetof(struct st_layer, member), sizeof(((struct st_layer *)0)->member)
+#define OF_PAGE(member)  offsetof(struct st_page, member), sizeof(((struct st_page *)0)->member)
 
 static void change(void *base, const struct row *row)
 {
@@ -44,37 +46,23 @@ TEST(a_number_that_contradicts_the_others_is_refused)
 {
     static const struct row rows[] = {
         {MEMBER(dtype), 0, "dtype is none of"},
-        {MEMBER(block_count), 0, "a size is 0"},
         {MEMBER(vocab), 0, "a size is 0"},
         {MEMBER(hidden), 0, "a size is 0"},
         {MEMBER(seq), 0, "a size is 0"},
         {MEMBER(micro_batch), 0, "a size is 0"},
         {MEMBER(grad_accum), 0, "a size is 0"},
         {MEMBER(workers), 0, "sized for no worker"},
+        {MEMBER(workspace_bytes), 0, "a workspace of 0 bytes"},
         {MEMBER(page_count), 0, "no pages"},
-        {MEMBER(table_first), 1, "table slices are not the first"},
-        {MEMBER(table_count), 0, "table slices are not the first"},
-        {MEMBER(position_page), 1, "position page does not follow"},
-        {MEMBER(block_first), 1, "blocks do not follow"},
-        {MEMBER(block_count), 100, "blocks do not follow"},
-        {MEMBER(norm_page), 1, "final norm does not follow"},
-        {MEMBER(head_first), 1, "head does not follow"},
-        {MEMBER(head_count), 0, "head does not follow"},
-        {MEMBER(page_count), -1, "head does not follow"},
-        {MEMBER(tied), 1, "a tied head is not the table"},
+        {MEMBER(layer_count), 0, "no layers"},
+        {MEMBER(layer_count), -1, "a page is not used"},
+        {MEMBER(use_count), -1, "uses do not follow the layers"},
+        {MEMBER(gathered_count), 0, "its uses"},
+        {MEMBER(gathered_count), 1, "its uses"},
+        {MEMBER(page_count), -1, "in the order of their first use"},
         {MEMBER(params), 1, "params is not the sum over the pages"},
         {MEMBER(vocab), 1, "slices do not cover the vocabulary"},
         {MEMBER(hidden), 1, "a slice is not whole rows"},
-        {MEMBER(activation_bytes), 1, "activation bytes are not"},
-        {MEMBER(block_internal_bytes), 0, "a buffer of 0 bytes"},
-        {MEMBER(block_workspace_bytes), 0, "a buffer of 0 bytes"},
-        {MEMBER(head_internal_bytes), 0, "a buffer of 0 bytes"},
-        {MEMBER(head_workspace_bytes), 0, "a buffer of 0 bytes"},
-        {MEMBER(block_forward_flops), 0, "FLOPs"},
-        {MEMBER(block_backward_flops), 0, "FLOPs"},
-        {MEMBER(head_forward_flops), 0, "FLOPs"},
-        {MEMBER(head_backward_flops), 0, "FLOPs"},
-        {MEMBER(model_flops_per_token), 0, "FLOPs"},
         {MEMBER(generate), 1, "more than one sequence"},
     };
 
@@ -90,10 +78,93 @@ TEST(a_number_that_contradicts_the_others_is_refused)
     }
 }
 
+/* Layer 0 looks up, 1 is a block, 3 gives the losses. */
+TEST(a_layer_that_contradicts_the_others_is_refused)
+{
+    static const struct {
+        uint32_t layer;
+        struct row row;
+    } rows[] = {
+        {0, {OF_LAYER(kind), -1, "a block has a gathered page"}},
+        {1, {OF_LAYER(kind), 1, "a layer's kind, or its place"}},
+        {1, {OF_LAYER(kind), 2, "a layer's kind, or its place"}},
+        {3, {OF_LAYER(kind), 1, "a layer's kind, or its place"}},
+        {1, {OF_LAYER(boundary_bytes), 0, "the bytes of a boundary"}},
+        {3, {OF_LAYER(boundary_bytes), 1, "the bytes of a boundary"}},
+        {3, {OF_LAYER(internal_bytes), 0, "has no internals"}},
+        {1, {OF_LAYER(use_first), 1, "uses do not follow the layers"}},
+        {1, {OF_LAYER(use_count), 1, "its layer"}},
+        {3, {OF_LAYER(use_count), 1, "uses do not follow the layers"}},
+    };
+    struct st_workload w;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        plan_workload(&w, &sizes, NULL);
+        change(&w.layers[rows[i].layer], &rows[i].row);
+        refused(&w, rows[i].row.sentence);
+        st_workload_fini(&w);
+    }
+    plan_workload(&w, &sizes, NULL);
+    w.layers[1].forward_flops = -1;
+    refused(&w, "FLOPs");
+    w.layers[1].forward_flops = 0; /* unknown */
+    assert_int_equal(st_workload_check(&w), STRATA_OK);
+    st_workload_fini(&w);
+}
+
+/* Each breaks one rule of who uses what. */
+TEST(pages_are_used_as_they_may_be)
+{
+    struct plan_sizes tied = sizes;
+    struct st_workload w;
+
+    tied.tied = true;
+    plan_workload(&w, &tied, NULL);
+    w.uses[w.use_count - 1] = 0; /* a slice twice */
+    refused(&w, "a layer has a page twice");
+    st_workload_fini(&w);
+    plan_workload(&w, &sizes, NULL);
+    w.uses[0] = 1;
+    refused(&w, "in the order of their first use");
+    st_workload_fini(&w);
+    plan_workload(&w, &sizes, NULL);
+    w.pages[w.gathered_count].flags = 0; /* the positions */
+    refused(&w, "is not small");
+    st_workload_fini(&w);
+    plan_workload(&w, &sizes, NULL);
+    w.pages[st_layer_page(&w, w.layer_count - 1, 0)].flags = 0; /* the norm */
+    refused(&w, "the layer of losses");
+    st_workload_fini(&w);
+}
+
+static void accepted(struct st_workload *w)
+{
+    if (st_workload_check(w) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+}
+
+/* What a stranger's layers are: no vocabulary, no FLOPs, boundaries that differ, several pages, one of several layers, none. */
+TEST(layers_of_strangers_are_workloads)
+{
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct st_workload w, copy;
+
+        plan_random_layers(&w, &draws);
+        accepted(&w);
+        assert_int_equal(st_workload_tokens_bytes(&w), 0);
+        assert_int_equal(st_workload_copy(&copy, &w), STRATA_OK);
+        accepted(&copy);
+        st_workload_fini(&copy);
+        st_workload_fini(&w);
+    }
+}
+
 TEST(a_page_that_contradicts_its_groups_is_refused)
 {
     static const struct row rows[] = {
-        {OF_PAGE(kind), 1, "its kind"},
+        {OF_PAGE(flags), ST_PAGE_GATHERED, "its uses"},
+        {OF_PAGE(uses), 1, "its uses"},
         {OF_PAGE(layer), 1, "its layer"},
         {OF_PAGE(group_count), 0, "group count"},
         {OF_PAGE(group_count), ST_GROUPS_MAX, "group count"},
@@ -123,7 +194,7 @@ TEST(a_page_that_contradicts_its_groups_is_refused)
         struct st_workload w;
 
         plan_workload(&w, &sizes, NULL);
-        change(&w.pages[of_slice ? w.table_first : w.block_first], row);
+        change(&w.pages[of_slice ? 0 : shape_of(&w).block_first], row);
         refused(&w, row->sentence);
         st_workload_fini(&w);
     }
@@ -144,7 +215,7 @@ TEST(slices_differ_in_rows_at_the_end_alone)
         uneven.slice_rows = rows[i].slice_rows;
         plan_workload(&w, &uneven, NULL);
         assert_int_equal(st_workload_check(&w), STRATA_OK);
-        page = &w.pages[w.table_first + rows[i].page];
+        page = &w.pages[rows[i].page];
         other = page[0], page[0] = page[1], page[1] = other;
         page[0].row_first = page[1].row_first;
         page[1].row_first = page[0].row_first + page[0].row_count;

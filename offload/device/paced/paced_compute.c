@@ -36,22 +36,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 static uint32_t page_of(const struct st_workload *w, const struct st_call *call)
 {
-    switch (call->kind) {
-    case ST_CALL_EMBED_FORWARD:
-    case ST_CALL_EMBED_BACKWARD:
-        return w->position_page;
-    case ST_CALL_BLOCK_FORWARD:
-    case ST_CALL_BLOCK_BACKWARD:
-        return w->block_first + call->block;
-    case ST_CALL_HEAD_STATS:
-    case ST_CALL_HEAD_GRAD:
-        return w->head_first + call->slice;
-    case ST_CALL_HEAD_NORM:
-    case ST_CALL_HEAD_LOSS:
-    case ST_CALL_HEAD_BACKWARD:
-        break;
-    }
-    return w->norm_page;
+    return call->page != ST_NO_PAGE ? call->page : st_layer_page(w, call->layer, 0);
 }
 
 /* --- what a call is given --- */
@@ -288,7 +273,7 @@ static double call_seconds(const struct st_paced_model *model, const struct st_c
     const struct st_page *page = &model->workload->pages[page_of(model->workload, call)];
     const double zeroed = call->first && call->grad != NULL ? (double)st_page_zeroed_bytes(page) : 0;
 
-    return st_call_seconds(model->workload, rates, call->kind, call->recompute) +
+    return st_call_seconds(&model->workload->layers[call->layer], rates, call->kind, call->recompute) +
            st_seconds_at(st_call_bytes(model->workload, call->kind) + zeroed, rates->memory);
 }
 
@@ -301,7 +286,7 @@ static strata_status run(void *context, const struct st_call *call)
         return st_error(STRATA_E_INVAL, "the paced model runs only on the paced device, not on %s", call->device->ops->name);
     if (w->generate)
         return st_error(STRATA_E_NOSYS, "the paced device does not generate: it has no logits");
-    assert(page_of(w, call) < w->page_count && w->head_internal_bytes >= sizeof(struct head_state));
+    assert(page_of(w, call) < w->page_count && w->layers[w->layer_count - 1].internal_bytes >= sizeof(struct head_state));
     st_paced_queue_add(
         &paced_of(call->device)->queues[ST_QUEUE_COMPUTE],
         &(struct paced_task){.work = run_call, .pieces = 1, .seconds = call_seconds(model, call), .of.call = {model, *call}});
