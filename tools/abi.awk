@@ -51,7 +51,7 @@ function term(  sign, value) {
 }
 
 function number(  value) {
-    for (value = term(); T[at] == "-"; value -= term())
+    for (value = term(); T[at] == "-" || T[at] == "+"; value += T[at - 1] == "-" ? -term() : term())
         at++
     return value
 }
@@ -279,7 +279,7 @@ END {
         exit 1
     gsub(/__attribute__ *\(\(visibility\("default"\)\)\)/, " STRATA_API ", source)
     gsub(/__attribute__ *\(\(warn_unused_result\)\)|\[\[nodiscard\]\]|__extension__/, " ", source)
-    gsub(/[][(){}*,;=-]/, " & ", source)
+    gsub(/[][(){}*,;=+-]/, " & ", source)
     split(source, T, /[ \t\n]+/)
     for (at = 2; at in T && T[at] != "";) {
         is_typedef = T[at] == "typedef"

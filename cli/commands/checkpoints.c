@@ -245,8 +245,6 @@ strata_status cli_checkpoints_prepare(struct cli_checkpoints *s, const struct cl
     strata_status st = cli_checkpoints_find(s, args, ranks, dir);
 
     s->every = every;
-    s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
-    s->last = (struct strata_saved)STRATA_SAVED_INIT;
     if (st == STRATA_OK && s->dir[0] == '\0' && args->save_epochs)
         st_log(ST_LOG_NOTICE, "--save-every epoch: not used: --save names no directory, so nothing is saved");
     else if (st == STRATA_OK && s->dir[0] == '\0' && args->save_part > 0)
@@ -341,146 +339,51 @@ static strata_status check_names_again(const struct cli_checkpoints *s)
     return strata_save_check(s->dir, cli_checkpoints_steps(s), cli_checkpoints_replace(s));
 }
 
-strata_status cli_checkpoints_load(struct cli_checkpoints *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
+static void tell_of_saved(void *progress, const struct strata_saved *saved)
 {
-    struct strata_resume_opts opts = STRATA_RESUME_OPTS_INIT;
+    char copied[64] = "", size[24];
+
+    if (saved->copied_bytes > 0)
+        snprintf(copied, sizeof(copied), ", %s copied", st_size_text(size, saved->copied_bytes));
+    cli_progress_note(progress, "checkpoint of step %" PRIu64 " in %s (%.1f s, %.2f s of them before the next step%s)",
+                      saved->steps, saved->path, saved->seconds, saved->stopped, copied);
+}
+
+strata_status cli_checkpoints_load(struct cli_checkpoints *s, struct cli_run *run, struct strata_training **training,
+                                   struct strata_training_opts *opts)
+{
     strata_status st = check_names_again(s);
 
     if (st != STRATA_OK)
         return st;
-    opts.data = s->opts.data = data;
-    opts.data_seed = s->opts.data_seed = s->args->seed;
-    opts.data_order = s->opts.data_order = order;
-    st = s->from == NULL ? strata_engine_load(run->engine) : strata_engine_resume(run->engine, s->from, &opts);
-    while (st == STRATA_E_CORRUPT && s->from != NULL && is_auto(s->args) && take_older(s))
-        st = strata_engine_resume(run->engine, s->from, &opts);
-    s->saved_at = cli_checkpoints_steps(s);
+    opts->save_every = s->every;
+    opts->saved = tell_of_saved;
+    opts->ctx = run->progress;
+    do {
+        opts->from = s->from;
+        st = strata_training_open(training, run->engine, opts);
+    } while (st == STRATA_E_CORRUPT && s->from != NULL && is_auto(s->args) && take_older(s));
     if (run->progress != NULL)
         cli_progress_work_end(run->progress);
     if (st == STRATA_E_CORRUPT && s->from != NULL)
         st = offer_older(s->was.path);
-    if (st != STRATA_OK)
-        return st;
-    if (s->from != NULL && s->dir[0] != '\0') /* until there is a newer one */
-        snprintf(s->newest, sizeof(s->newest), "%s", s->was.path);
-    if (s->from != NULL)
-        cli_progress_note(run->progress, "resumed from %s, after step %" PRIu64, s->was.path, s->saved_at);
-    return STRATA_OK;
-}
-
-/* --- during the run --- */
-
-static void keep_failure(struct cli_checkpoints *s)
-{
-    s->failed = true;
-    snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
-    st_log(for_all(s), "no checkpoint was made: %s; the run goes on", s->sentence);
-}
-
-/* Says what became of a save that is under way, once it is done. */
-static void look(struct cli_checkpoints *s, struct cli_run *run, bool wait)
-{
-    const strata_status st = s->under_way ? strata_engine_saved(run->engine, wait, &s->last) : STRATA_OK;
-    char copied[64] = "", size[24];
-
-    if (!s->under_way || (st == STRATA_OK && !s->last.done))
-        return;
-    s->under_way = false;
-    if (st != STRATA_OK && !(s->last.path != NULL && s->last.steps == s->saved_at)) {
-        keep_failure(s);
-        return;
-    }
-    s->failed = false;
-    snprintf(s->newest, sizeof(s->newest), "%s", s->last.path != NULL ? s->last.path : "");
-    if (st != STRATA_OK) /* it was committed; what came after failed */
-        st_log(for_all(s), "%s; the checkpoint of step %" PRIu64 " is whole, and the next one tries again", strata_last_error(),
-               s->last.steps);
-    if (s->last.copied_bytes > 0)
-        snprintf(copied, sizeof(copied), ", %s copied", st_size_text(size, s->last.copied_bytes));
-    cli_progress_note(run->progress, "checkpoint of step %" PRIu64 " in %s (%.1f s, %.2f s of them before the next step%s)",
-                      s->last.steps, s->last.path, s->last.seconds, s->last.stopped, copied);
-}
-
-/* What the run knows of its evaluations, and how good these weights are, if that is known. */
-static void describe(struct cli_checkpoints *s, uint64_t steps_done)
-{
-    if (s->evals == NULL)
-        return;
-    cli_evals_note(s->evals, s->note);
-    s->opts.note = s->note;
-    s->opts.has_score = cli_evals_has(s->evals, steps_done);
-    s->opts.score = s->opts.has_score ? s->evals->last : 0;
-}
-
-static strata_status save(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
-{
-    strata_status st;
-
-    look(s, run, true); /* one at a time */
-    s->opts.metrics_bytes = metrics_bytes;
-    describe(s, steps_done);
-    s->saved_at = steps_done;
-    st = strata_engine_save(run->engine, &s->opts);
-    if (st == STRATA_OK) {
-        s->under_way = true;
-        return STRATA_OK;
-    }
-    keep_failure(s);
-    return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
-}
-
-strata_status cli_checkpoints_schedule(const struct cli_checkpoints *s, struct cli_run *run, uint64_t steps)
-{
-    struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
-
-    if (s->dir[0] == '\0')
-        return STRATA_OK;
-    rule.every = s->every;
-    rule.eval_every = s->args->eval_every;
-    rule.steps = steps;
-    return strata_engine_save_when(run->engine, &rule);
-}
-
-static strata_status save_if_due(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
-                                 bool asked)
-{
-    bool due = false;
-    const strata_status st = strata_engine_save_due(run->engine, asked, &due);
-
-    return st == STRATA_OK && due ? save(s, run, steps_done, metrics_bytes) : st;
-}
-
-strata_status cli_checkpoints_step(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes,
-                                   bool asked)
-{
-    if (s->dir[0] == '\0')
-        return STRATA_OK;
-    look(s, run, false);
-    return save_if_due(s, run, steps_done, metrics_bytes, asked);
-}
-
-strata_status cli_checkpoints_end(struct cli_checkpoints *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
-{
-    strata_status st;
-
-    if (s->dir[0] == '\0')
-        return STRATA_OK;
-    look(s, run, true);
-    st = save_if_due(s, run, steps_done, metrics_bytes, true);
-    look(s, run, true);
+    if (st == STRATA_OK && s->from != NULL)
+        cli_progress_note(run->progress, "resumed from %s, after step %" PRIu64, s->was.path, cli_checkpoints_steps(s));
     return st;
 }
 
+/* --- at its end --- */
+
 /* Every rank knows it by now: none leaves, which would be a failure of its own to those that still hear of it, before all have.
  */
-strata_status cli_checkpoints_status(const struct cli_checkpoints *s)
+strata_status cli_checkpoints_status(const struct cli_checkpoints *s, const struct strata_training_info *run)
 {
     char none = 0;
 
-    if (!s->failed)
+    if (!run->save_failed)
         return STRATA_OK;
     (void)!cli_ranks_of_first(s->ranks, &none, sizeof(none), "the end of saving");
-    return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence);
+    return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", run->save_sentence);
 }
 
 void cli_checkpoints_close(struct cli_checkpoints *s)

@@ -65,14 +65,12 @@ static strata_status open_data(struct train *t)
     return st == STRATA_OK ? train_count_steps(t) : st;
 }
 
-/* Take over the evaluations of the checkpoint that a run resumes from, by which it may have ended early. */
-static void recall_evals(struct train *t)
+/* A run that goes on may have ended early before. */
+static void recall_end(struct train *t)
 {
-    const bool goes_on = t->checkpoints.from != NULL;
+    const bool ended = t->checkpoints.from != NULL && strata_training_stopped(t->checkpoints.was.note, t->args->early_stop);
 
-    cli_evals_begin(&t->evals, t->says.keep_best, t->args->early_stop, goes_on ? t->checkpoints.was.note : NULL);
-    t->checkpoints.evals = &t->evals;
-    t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_checkpoints_steps(&t->checkpoints) : t->steps_asked;
+    t->steps = ended ? cli_checkpoints_steps(&t->checkpoints) : t->steps_asked;
 }
 
 static strata_status prepare(struct train *t)
@@ -104,7 +102,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         count_parts(t);
     t->steps_asked = t->steps;
-    recall_evals(t);
+    recall_end(t);
     if (st == STRATA_OK)
         st = cli_resubmitted_compare(&t->resubmitted, &t->checkpoints, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
@@ -146,7 +144,7 @@ static strata_status begin_outputs(struct train *t)
     return st_error_at_start(st);
 }
 
-static void put_header(void *ctx, struct st_json_writer *w)
+static void put_line(void *ctx, struct st_json_writer *w)
 {
     const char *const *line = ctx;
 
@@ -154,28 +152,38 @@ static void put_header(void *ctx, struct st_json_writer *w)
     st_json_end_line(w);
 }
 
-static void put_step(void *ctx, struct st_json_writer *w)
-{
-    cli_metrics_step(w, ctx);
-}
-
-static strata_status create_batch(struct train *t)
-{
-    const size_t tokens = (size_t)t->run.shape.step_sequences * t->run.shape.seq_len;
-
-    t->tokens = calloc(tokens, sizeof(*t->tokens));
-    t->targets = calloc(tokens, sizeof(*t->targets));
-    t->positions = t->run.documents ? calloc(tokens, sizeof(*t->positions)) : NULL;
-    if (t->tokens != NULL && t->targets != NULL && (t->positions != NULL || !t->run.documents))
-        return STRATA_OK;
-    return st_nomem(0);
-}
-
 static enum strata_data_order order_of(const struct train *t)
 {
     if (t->args->no_shuffle)
         return t->epoch_steps > 0 ? STRATA_DATA_EPOCHS_IN_ORDER : STRATA_DATA_CYCLE;
     return t->epoch_steps > 0 ? STRATA_DATA_EPOCHS : STRATA_DATA_SHUFFLED;
+}
+
+/* How far the run is. */
+static strata_status look(struct train *t)
+{
+    const strata_status st = strata_training_get_info(t->training, &t->at);
+
+    t->steps = t->at.steps;
+    t->steps_done = t->at.done;
+    return st;
+}
+
+static strata_status load(struct train *t)
+{
+    struct strata_training_opts opts = STRATA_TRAINING_OPTS_INIT;
+    strata_status st;
+
+    opts.data = t->data;
+    opts.eval_data = t->eval_data;
+    opts.order = order_of(t);
+    opts.seed = t->args->seed;
+    opts.steps = t->steps_asked;
+    opts.eval_every = t->args->eval_every;
+    opts.early_stop = t->args->early_stop;
+    opts.state = t->args->digest;
+    st = cli_checkpoints_load(&t->checkpoints, &t->run, &t->training, &opts);
+    return st == STRATA_OK ? look(t) : st;
 }
 
 static strata_status take(struct train *t)
@@ -199,15 +207,9 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);
     if (st == STRATA_OK)
-        st = create_batch(t);
-    if (st == STRATA_OK)
         st = cli_run_create(&t->run);
     if (st == STRATA_OK)
-        st = cli_checkpoints_load(&t->checkpoints, &t->run, t->data, order_of(t));
-    recall_evals(t); /* of an older one, if the newest was damaged */
-    t->steps_done = cli_checkpoints_steps(&t->checkpoints);
-    if (st == STRATA_OK)
-        st = cli_checkpoints_schedule(&t->checkpoints, &t->run, t->steps);
+        st = load(t);
     if (st == STRATA_OK)
         st = cli_lines_cut(&t->lines, t->checkpoints.was.metrics_bytes);
     if (st == STRATA_OK)
@@ -215,7 +217,7 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = strata_engine_json(t->run.engine, t->steps, &header);
     if (st == STRATA_OK)
-        st = cli_lines_begin(&t->lines, put_header, &header);
+        st = cli_lines_begin(&t->lines, put_line, &header);
     if (st == STRATA_OK)
         st = cli_monitor_begin(&t->monitor, t->checkpoints.was.sequences);
     return st;
@@ -223,162 +225,93 @@ static strata_status take(struct train *t)
 
 /* --- training --- */
 
-/* What is held out may be other data in a run that goes on. */
-static void take_loss(struct train *t)
+/* A run without a lower loss for so long has had its last step, and is told so again where it resumes from there. */
+static void say_evaluation(struct train *t)
 {
-    const uint64_t before = t->evals.targets;
+    const struct strata_eval *eval = &t->at.eval;
 
-    if (!cli_evals_over(&t->evals, t->eval.targets) && speaks(t))
+    if (t->at.targets_before != 0 && speaks(t))
         st_log(ST_LOG_NOTICE,
                "this evaluation is over %llu tokens, earlier ones were over %llu: their losses are compared nevertheless",
-               (unsigned long long)t->eval.targets, (unsigned long long)before);
-    t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
-}
-
-/* Makes the last update: without a checkpoint and digests nobody reads the state that it leaves. */
-static strata_status end_training(struct train *t)
-{
-    if (t->args->digest || t->checkpoints.dir[0] != '\0')
-        return strata_engine_flush(t->run.engine);
-    return strata_engine_end_training(t->run.engine);
-}
-
-static strata_status evaluate(struct train *t, struct cli_step *step)
-{
-    strata_status st;
-
-    if (t->evaluated_at == t->steps_done)
-        return STRATA_OK;
-    st = t->steps_done == t->steps ? end_training(t) : STRATA_OK;
-    if (st == STRATA_OK)
-        st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
-    cli_progress_work_end(&t->progress);
-    t->eval_cut = t->checkpoints.opts.eval_due = st == STRATA_E_CANCELLED;
-    if (t->eval_cut)
-        return cli_ranks_first(&t->run.ranks, cli_signals_pending(),
-                               &t->ended_by); /* the run ends as well and keeps what it has learnt */
-    if (st != STRATA_OK)
-        return st;
-    t->evaluated_at = t->steps_done;
-    if ((st = cli_ranks_of_first(&t->run.ranks, &t->eval.loss, sizeof(t->eval.loss), "the loss of an evaluation")) != STRATA_OK)
-        return st;
-    take_loss(t);
-    if (step != NULL) {
-        step->value[CLI_EVAL_LOSS] = t->eval.loss;
-        step->value[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
-    }
-    if (isnan(t->eval.bits_per_byte))
+               (unsigned long long)eval->targets, (unsigned long long)t->at.targets_before);
+    if (isnan(eval->bits_per_byte))
         cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f over %llu tokens",
-                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity,
-                          (unsigned long long)t->eval.targets);
+                          (unsigned long long)t->steps_done, eval->loss, eval->perplexity, (unsigned long long)eval->targets);
     else
         cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f, %.4f bits per byte over %llu tokens",
-                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity, t->eval.bits_per_byte,
-                          (unsigned long long)t->eval.targets);
-    return STRATA_OK;
+                          (unsigned long long)t->steps_done, eval->loss, eval->perplexity, eval->bits_per_byte,
+                          (unsigned long long)eval->targets);
+    if (t->at.ended_early && t->steps_done != t->steps_asked)
+        cli_progress_note(
+            &t->progress,
+            "--early-stop %llu: ends after step %llu, as %llu evaluations had no lower loss than %.4f after step %llu",
+            (unsigned long long)t->args->early_stop, (unsigned long long)t->steps, (unsigned long long)t->at.evals_worse,
+            t->at.best_loss, (unsigned long long)t->at.best_step);
 }
 
-/* Whether an evaluation is due after this step: after the last one, or every --eval-every steps. */
-static bool eval_due(const struct train *t)
+/* If it is due. */
+static strata_status evaluate(struct train *t)
 {
-    const uint64_t every = t->args->eval_every;
+    const uint64_t before = t->at.evaluated_at;
+    strata_status st = strata_training_evaluate(t->training);
 
-    if (t->eval_data == NULL)
-        return false;
-    return t->steps_done == t->steps || (every != 0 && t->steps_done % every == 0);
+    cli_progress_work_end(&t->progress);
+    if (st == STRATA_OK)
+        st = look(t);
+    if (st == STRATA_OK && t->at.eval_cut) /* the run ends as well and keeps what it has learnt */
+        return cli_ranks_first(&t->run.ranks, cli_signals_pending(), &t->ended_by);
+    if (st == STRATA_OK && t->at.evaluated_at != before)
+        say_evaluation(t);
+    return st;
 }
 
-/* A run without a lower loss for so long has had its last step, and is told so again where it resumes from there. */
-static void end_early(struct train *t)
+static strata_status write_line(struct train *t)
 {
-    if (t->steps_done == t->steps_asked || !cli_evals_stop(&t->evals))
-        return;
-    t->steps = t->steps_done;
-    cli_progress_note(&t->progress,
-                      "--early-stop %llu: ends after step %llu, as %llu evaluations had no lower loss than %.4f after step %llu",
-                      (unsigned long long)t->args->early_stop, (unsigned long long)t->steps, (unsigned long long)t->evals.worse,
-                      t->evals.best, (unsigned long long)t->evals.best_step);
+    const char *line;
+    const strata_status st = strata_training_json(t->training, &line);
+
+    if (st == STRATA_OK)
+        cli_lines_write(&t->lines, put_line, &line);
+    return st;
 }
 
-static void sample_pressure(struct train *t, struct st_pressure_sample *out)
+/* The line and the other places for a run's metrics. */
+static strata_status report_step(struct train *t, const struct strata_metrics *step)
 {
-    st_pressure_sample(t->pressure, out);
-    t->sampled_ns = st_clock_ns();
-}
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    strata_status st = strata_engine_get_info(t->run.engine, &info);
 
-/* Fills in the memory pressure since the last sample and takes a new one. */
-static void watch_step(struct train *t, struct cli_step *step)
-{
-    const struct st_pressure_sample before = t->pressure_last;
-    const uint64_t since_ns = t->sampled_ns;
-    struct st_pressure_verdict verdict;
-
-    sample_pressure(t, &t->pressure_last);
-    st_pressure_between(&before, &t->pressure_last, (double)(t->sampled_ns - since_ns) * 1e-9, &verdict);
-    cli_step_pressure(step, &verdict);
-}
-
-/* Passes over the data so far. */
-static double epochs_done(const struct train *t)
-{
-    if (t->epoch_steps > 0)
-        return (double)t->steps_done / (double)t->epoch_steps;
-    return (double)(t->steps_done * t->run.shape.world_sequences) / (double)strata_data_count(t->data);
+    cli_medians_add(t->medians, step);
+    if (st == STRATA_OK)
+        st = write_line(t);
+    cli_monitor_step(&t->monitor, step, info.sequences);
+    return st;
 }
 
 static strata_status one_step(struct train *t)
 {
-    const struct strata_model_info *shape = &t->run.shape;
     struct strata_step result = STRATA_STEP_INIT;
-    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
-    struct cli_step step;
-    strata_status st = strata_engine_get_info(t->run.engine, &info);
+    struct strata_metrics step = STRATA_METRICS_INIT;
+    strata_status st = strata_training_step(t->training, &result), evaluated;
 
     if (st == STRATA_OK)
-        st = strata_data_read_part(t->data, order_of(t), t->args->seed, info.sequences, shape->world_sequences,
-                                   shape->rank * shape->step_sequences, shape->step_sequences, t->tokens, t->targets,
-                                   t->positions);
+        st = look(t);
     if (st == STRATA_OK)
-        st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
+        st = strata_training_metrics(t->training, &step);
     if (st != STRATA_OK)
         return st;
-    t->steps_done++;
     t->ended_by = t->ended_by != 0 ? t->ended_by : cli_signals_of_requests(result.requests);
-    cli_step_fill(&step, &t->planned, t->data, &result, t->steps_done, t->steps_done * shape->world_sequences * shape->seq_len);
-    step.value[CLI_EPOCH] = epochs_done(t);
-    step.value[CLI_LOSS_MEAN] = cli_losses_mean(&t->losses, step.value[CLI_LOSS]);
-    t->best_now = false;
-    watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
     if (t->no_rate_yet && result.lr > 0 && speaks(t))
         st_log(ST_LOG_NOTICE, "the warm-up begins at lr 0: no weights changed before step %llu",
                (unsigned long long)t->steps_done);
     t->no_rate_yet = result.lr == 0 && !result.skipped && (t->steps_done == 1 || t->no_rate_yet);
-    if (eval_due(t)) {
-        st = evaluate(t, &step);
-        end_early(t);
-        sample_pressure(t, &t->pressure_last);
-    }
-    cli_medians_add(t->medians, &step);
-    cli_lines_write(&t->lines, put_step, &step);
-    cli_monitor_step(&t->monitor, &step, info.sequences + shape->world_sequences);
-    if (st == STRATA_OK && t->steps_done < t->steps)
-        st = cli_checkpoints_step(&t->checkpoints, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
-                                  t->best_now || (result.requests & CLI_REQUEST_SAVE) != 0);
-    return st;
-}
-
-/* Checks that the trained model is worth writing. */
-static strata_status check_learnt(const struct train *t)
-{
-    strata_status st = strata_engine_check(t->run.engine);
-
-    if (st == STRATA_OK && t->evaluated_at == t->steps_done && !isfinite(t->eval.loss))
-        st = st_error(
-            STRATA_E_NUMERICS,
-            "the held-out loss after step %llu is not finite: the weights have diverged, or were not finite to begin with",
-            (unsigned long long)t->steps_done);
-    return st;
+    evaluated = evaluate(t);
+    if ((st = strata_training_metrics(t->training, &step)) == STRATA_OK)
+        st = report_step(t, &step);
+    if (evaluated != STRATA_OK || st != STRATA_OK)
+        return evaluated != STRATA_OK ? evaluated : st;
+    return strata_training_save(t->training, (result.requests & CLI_REQUEST_SAVE) != 0, (uint64_t)t->lines.metrics_bytes);
 }
 
 /* Several ranks end after the same step: once that step has told all of them. */
@@ -389,28 +322,16 @@ static bool is_over(struct train *t)
     return t->steps_done >= t->steps || t->ended_by != 0;
 }
 
-static void put_eval(void *ctx, struct st_json_writer *w)
-{
-    const struct train *t = ctx;
-
-    cli_metrics_eval(w, t->steps_done, &t->eval);
-}
-
 /* What a signal had cut, before the first step of the run that goes on; and a run that resumes from its last step takes none. */
 static strata_status make_up_evaluation(struct train *t)
 {
-    strata_status st;
+    const strata_status st = evaluate(t);
 
-    if (t->checkpoints.from == NULL || !eval_due(t) || (!t->checkpoints.was.eval_due && t->steps_done != t->steps))
-        return STRATA_OK;
-    st = evaluate(t, NULL);
-    if (st == STRATA_OK && t->evaluated_at == t->steps_done) {
-        t->medians->last[CLI_EVAL_LOSS] = t->eval.loss;
-        t->medians->last[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
-        cli_lines_write(&t->lines, put_eval, t);
-        end_early(t);
-    }
-    return st;
+    if (st != STRATA_OK || t->at.evaluated_at != t->steps_done)
+        return st;
+    t->medians->last[STRATA_METRIC_EVAL_LOSS] = t->at.eval.loss;
+    t->medians->last[STRATA_METRIC_EVAL_BITS_PER_BYTE] = t->at.eval.bits_per_byte;
+    return write_line(t);
 }
 
 static void memory_runs_out(void *ctx, const char *why)
@@ -432,9 +353,8 @@ static strata_status train_loop(struct train *t)
 {
     strata_status st;
 
-    sample_pressure(t, &t->pressure_first);
-    t->pressure_last = t->pressure_first;
-    t->start_ns = t->sampled_ns;
+    st_pressure_sample(t->pressure, &t->pressure_first);
+    t->start_ns = st_clock_ns();
     cli_signals_ask(t->checkpoints.dir[0] != '\0' ? "the run ends after this step and saves"
                     : t->args->out != NULL        ? "the run ends after this step and writes the model"
                                                   : "the run ends after this step");
@@ -442,14 +362,13 @@ static strata_status train_loop(struct train *t)
     st = start_watchdog(t);
     if (st == STRATA_OK)
         st = make_up_evaluation(t);
-    sample_pressure(t, &t->pressure_last);
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
-        st = end_training(t);
+        st = strata_training_finish(t->training, (uint64_t)t->lines.metrics_bytes);
     if (st == STRATA_OK)
-        st = check_learnt(t);
-    return st == STRATA_OK ? cli_checkpoints_end(&t->checkpoints, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;
+        st = look(t);
+    return st;
 }
 
 static strata_status run(struct train *t)
@@ -464,9 +383,8 @@ static strata_status run(struct train *t)
 int cmd_train(const struct cli_args *args)
 {
     struct train t = {.own = *args,
-                      .eval = STRATA_EVAL_INIT,
+                      .at = STRATA_TRAINING_INFO_INIT,
                       .planned = STRATA_PLAN_INFO_INIT,
-                      .evaluated_at = UINT64_MAX,
                       .lines = CLI_LINES_NONE,
                       .monitor = CLI_MONITOR_NONE,
                       .trace = {.fd = -1}};
@@ -482,6 +400,7 @@ int cmd_train(const struct cli_args *args)
     cli_ranks_leave(&t.run.ranks, st);
     train_close(&t);
     code = train_exit_code(&t, st);
-    cli_run_close(&t.run); /* under an mpirun that ends its ranks MPI may not return from here */
+    strata_training_close(t.training); /* whose texts it has said */
+    cli_run_close(&t.run);             /* under an mpirun that ends its ranks MPI may not return from here */
     return code;
 }

@@ -18,17 +18,17 @@
 
 static const struct {
     const char *tag, *file, *header;
-    enum cli_column column;
+    enum strata_metric column;
 } scalars[CLI_MONITOR_SCALARS] = {
-    {"Train/Samples/train_loss", "Train_Samples_train_loss.csv", "step,train_loss\r\n", CLI_LOSS},
-    {"Train/Samples/lr", "Train_Samples_lr.csv", "step,lr\r\n", CLI_LR},
-    {"Train/Samples/grad_norm", "Train_Samples_grad_norm.csv", "step,grad_norm\r\n", CLI_GRAD_NORM},
-    {"Train/Samples/loss_scale", "Train_Samples_loss_scale.csv", "step,loss_scale\r\n", CLI_LOSS_SCALE},
+    {"Train/Samples/train_loss", "Train_Samples_train_loss.csv", "step,train_loss\r\n", STRATA_METRIC_LOSS},
+    {"Train/Samples/lr", "Train_Samples_lr.csv", "step,lr\r\n", STRATA_METRIC_LR},
+    {"Train/Samples/grad_norm", "Train_Samples_grad_norm.csv", "step,grad_norm\r\n", STRATA_METRIC_GRAD_NORM},
+    {"Train/Samples/loss_scale", "Train_Samples_loss_scale.csv", "step,loss_scale\r\n", STRATA_METRIC_LOSS_SCALE},
 };
 
 static bool is_wanted(const struct cli_monitor *m, int scalar)
 {
-    return m->scales || scalars[scalar].column != CLI_LOSS_SCALE;
+    return m->scales || scalars[scalar].column != STRATA_METRIC_LOSS_SCALE;
 }
 
 static double now(void)
@@ -197,7 +197,7 @@ static int put_number(char out[32], double value)
     return length;
 }
 
-void cli_monitor_step(struct cli_monitor *m, const struct cli_step *step, uint64_t sequences)
+void cli_monitor_step(struct cli_monitor *m, const struct strata_metrics *step, uint64_t sequences)
 {
     for (int i = 0; i < CLI_MONITOR_SCALARS; i++) {
         const double value = step->value[scalars[i].column];

@@ -41,7 +41,7 @@ strata_status cli_monitor_open(struct cli_monitor *m, const struct cli_monitor_o
 /** Give them their names, with what they have of the run up to that number of sequences. */
 strata_status cli_monitor_begin(struct cli_monitor *m, uint64_t sequences);
 /** @param sequences  so far, the step's included */
-void cli_monitor_step(struct cli_monitor *m, const struct cli_step *step, uint64_t sequences);
+void cli_monitor_step(struct cli_monitor *m, const struct strata_metrics *step, uint64_t sequences);
 /** After the last step.  E_IO with the sentence of what could not be written. */
 strata_status cli_monitor_end(struct cli_monitor *m);
 void cli_monitor_close(struct cli_monitor *m);

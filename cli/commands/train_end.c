@@ -19,7 +19,7 @@
 /* A run that was ended early and is saved goes on later, by the same command line: then it writes its model. */
 static bool waits_for_resume(const struct train *t)
 {
-    return is_short(t) && t->checkpoints.newest[0] != '\0';
+    return is_short(t) && newest(t)[0] != '\0';
 }
 
 /* What --out is given: the model, or the adapter that was trained beside it. */
@@ -99,12 +99,12 @@ strata_status train_finish(struct train *t)
         st = write_model(t);
     if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
         print_memory(t);
-    if (st == STRATA_OK && t->checkpoints.failed && writes_out(t))
+    if (st == STRATA_OK && t->at.save_failed && writes_out(t))
         keep_unsaved(t);
     else if (st == STRATA_OK && t->checkpoints.dir[0] != '\0' && speaks(t))
         cli_unsaved_remove(t->checkpoints.dir);
     if (st == STRATA_OK)
-        st = cli_checkpoints_status(&t->checkpoints);
+        st = cli_checkpoints_status(&t->checkpoints, &t->at);
     if (st == STRATA_OK && is_short(t))
         st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(t->ended_by));
     return st;
@@ -151,7 +151,7 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = t->tokens_rss_bytes > 0 ? t->tokens_rss_bytes : cli_run_memory(&t->run);
     (void)!strata_engine_get_info(t->run.engine, &info); /* all 0 without an engine */
     t->summary.write_bytes = info.write_bytes;
-    t->summary.evals = &t->evals;
+    t->summary.run = t->at;
     t->summary.seconds = t->start_ns != 0 ? (double)(st_clock_ns() - t->start_ns) * 1e-9 : 0; /* no step has begun */
     summarise_pressure(t);
     cli_lines_write(&t->lines, put_summary, t);
@@ -199,9 +199,6 @@ void train_close(struct train *t)
     cli_run_end(&t->run);
     cli_checkpoints_close(&t->checkpoints);
     cli_progress_fini(&t->progress);
-    free(t->tokens);
-    free(t->targets);
-    free(t->positions);
     strata_data_close(t->data);
     strata_data_close(t->eval_data);
     st_pressure_close(t->pressure);
@@ -221,8 +218,8 @@ static void print_kept(const struct train *t, FILE *file)
         st_print(file, ", the %s is in %s", written_thing(t), out);
     else if (out != NULL)
         st_print_text(file, ", --out was not written");
-    if (t->checkpoints.newest[0] != '\0')
-        st_print(file, ", --resume goes on from %s", t->checkpoints.newest);
+    if (newest(t)[0] != '\0')
+        st_print(file, ", --resume goes on from %s", newest(t));
     else if (out == NULL && t->checkpoints.dir[0] == '\0' && t->steps_done > 0)
         st_print_text(file, ", and nothing was kept: neither --save nor --out was given");
 }

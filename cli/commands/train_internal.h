@@ -19,8 +19,8 @@ struct train {
     struct strata_config_info says;  /* what the configuration asks of the program */
     struct strata_plan_info planned; /* once the engine is there */
     struct strata_data *data, *eval_data;
-    int32_t *tokens, *targets; /* [step_sequences * seq_len] */
-    int32_t *positions;        /* the same, where sequences hold documents; else NULL */
+    struct strata_training *training;
+    struct strata_training_info at; /* how far it is; all 0 before it begins */
     struct cli_progress progress;
     struct cli_medians *medians;
     struct cli_checkpoints checkpoints; /* --save, --resume */
@@ -31,17 +31,11 @@ struct train {
     struct strata_export *out;          /* --out */
     struct st_watchdog *watchdog;       /* NULL: strata.watchdog is off */
     struct st_pressure *pressure;
-    struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
-    uint64_t sampled_ns;                                     /* time of the last sample */
-    uint64_t steps, epoch_steps; /* of the run, which may end early; of an epoch, 0: steps do not end with epochs */
-    uint64_t steps_done, evaluated_at, start_ns;
-    struct strata_eval eval;
-    struct cli_losses losses;
-    struct cli_evals evals;
+    struct st_pressure_sample pressure_first; /* before the first step */
+    uint64_t steps, epoch_steps;              /* of the run, which may end early; of an epoch, 0: steps do not end with epochs */
+    uint64_t steps_done, start_ns;
     uint64_t steps_asked;      /* of the run, if it does not end early */
-    bool best_now;             /* the weights are among the best, and are to be saved */
     bool no_rate_yet;          /* every step from the first on had lr 0 */
-    bool eval_cut;             /* a signal ended an evaluation */
     int ended_by;              /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
     uint64_t tokens_rss_bytes; /* what making tokens took, where it is more than the run's plan; else 0 */
     struct cli_summary summary;
@@ -58,10 +52,16 @@ static inline FILE *people(const struct cli_args *args)
     return args->json ? stderr : stdout;
 }
 
+/* The newest checkpoint that is whole; "": there is none. */
+static inline const char *newest(const struct train *t)
+{
+    return t->at.newest != NULL ? t->at.newest : "";
+}
+
 /* Whether a signal ended the run before everything was done. */
 static inline bool is_short(const struct train *t)
 {
-    return t->steps_done < t->steps || t->eval_cut;
+    return t->steps_done < t->steps || t->at.eval_cut;
 }
 
 /* train_before.c */

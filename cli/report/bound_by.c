@@ -31,18 +31,18 @@ static void divide(struct fractions *s, const double *sum)
 {
     static const enum strata_lane others[] = {STRATA_LANE_UPDATE, STRATA_LANE_UPDATE_DEVICE, STRATA_LANE_UPLOAD,
                                               STRATA_LANE_DOWNLOAD};
-    const double whole = sum[CLI_STEP_SECONDS] * 1e3;
+    const double whole = sum[STRATA_METRIC_STEP_SECONDS] * 1e3;
     double busy = 0;
 
-    *s = (struct fractions){.used[COMPUTE] = (sum[CLI_MS_FORWARD] + sum[CLI_MS_BACKWARD]) / whole};
+    *s = (struct fractions){.used[COMPUTE] = (sum[STRATA_METRIC_MS_FORWARD] + sum[STRATA_METRIC_MS_BACKWARD]) / whole};
     for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
-        s->lane[lane] = sum[CLI_STALL_MS + lane] / whole;
+        s->lane[lane] = sum[STRATA_METRIC_STALL_MS + lane] / whole;
         s->waited[resource_of[lane]] += s->lane[lane];
     }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        busy += sum[CLI_BUSY_MS + others[i]];
+        busy += sum[STRATA_METRIC_BUSY_MS + others[i]];
     for (size_t i = 0; busy > 0 && i < sizeof(others) / sizeof(others[0]); i++)
-        s->used[resource_of[others[i]]] += sum[CLI_MS_OTHER] / whole * sum[CLI_BUSY_MS + others[i]] / busy;
+        s->used[resource_of[others[i]]] += sum[STRATA_METRIC_MS_OTHER] / whole * sum[STRATA_METRIC_BUSY_MS + others[i]] / busy;
 }
 
 /* The largest resource except `not`. */
@@ -94,7 +94,7 @@ void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double 
     int first, second;
 
     *out = (struct cli_bound_by){.fraction = (double)NAN};
-    if (!(m->sum[CLI_STEP_SECONDS] > 0))
+    if (!(m->sum[STRATA_METRIC_STEP_SECONDS] > 0))
         return;
     divide(&s, m->sum);
     first = largest(&s, -1);

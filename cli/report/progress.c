@@ -109,35 +109,35 @@ static const char *time_left(char buf[32], double seconds)
     return buf;
 }
 
-static void put_times(struct line *l, const struct cli_step *step)
+static void put_times(struct line *l, const struct strata_metrics *step)
 {
     const double *v = step->value;
-    const double bound = v[CLI_SCHEDULE_BOUND];
+    const double bound = v[STRATA_METRIC_SCHEDULE_BOUND];
     const bool stalled = step->stalled_by < STRATA_LANE_COUNT;
     char forward[16], backward[16], stall[16], other[16];
 
-    if (!cli_bound_holds(v[CLI_STEP_SECONDS], bound))
+    if (!cli_bound_holds(v[STRATA_METRIC_STEP_SECONDS], bound))
         put(l, "faster than the rates allow");
     else if (!isnan(bound))
-        put(l, "%.2f x bound", v[CLI_STEP_SECONDS] / bound);
-    put(l, "fwd %s bwd %s stall %s%s%s%s other %s ms", cli_ms_text(forward, v[CLI_MS_FORWARD]),
-        cli_ms_text(backward, v[CLI_MS_BACKWARD]), cli_ms_text(stall, v[CLI_MS_STALL]), stalled ? " (" : "",
-        stalled ? strata_lane_name(step->stalled_by) : "", stalled ? ")" : "", cli_ms_text(other, v[CLI_MS_OTHER]));
+        put(l, "%.2f x bound", v[STRATA_METRIC_STEP_SECONDS] / bound);
+    put(l, "fwd %s bwd %s stall %s%s%s%s other %s ms", cli_ms_text(forward, v[STRATA_METRIC_MS_FORWARD]),
+        cli_ms_text(backward, v[STRATA_METRIC_MS_BACKWARD]), cli_ms_text(stall, v[STRATA_METRIC_MS_STALL]), stalled ? " (" : "",
+        stalled ? strata_lane_name(step->stalled_by) : "", stalled ? ")" : "", cli_ms_text(other, v[STRATA_METRIC_MS_OTHER]));
 }
 
-static void put_pressure(struct line *l, const struct cli_step *step)
+static void put_pressure(struct line *l, const struct strata_metrics *step)
 {
     const double *v = step->value;
     char size[24];
 
     if (!step->pressed)
         return;
-    if (!isnan(v[CLI_PSI_SOME]))
-        put(l, "%.0f ms waiting for memory", v[CLI_PSI_SOME]);
-    if (v[CLI_MAJOR_FAULTS] > 0)
-        put(l, "%.0f major faults", v[CLI_MAJOR_FAULTS]);
-    if (v[CLI_SWAP_BYTES] > 0)
-        put(l, "%s in swap", st_size_text(size, (uint64_t)v[CLI_SWAP_BYTES]));
+    if (!isnan(v[STRATA_METRIC_PSI_SOME]))
+        put(l, "%.0f ms waiting for memory", v[STRATA_METRIC_PSI_SOME]);
+    if (v[STRATA_METRIC_MAJOR_FAULTS] > 0)
+        put(l, "%.0f major faults", v[STRATA_METRIC_MAJOR_FAULTS]);
+    if (v[STRATA_METRIC_SWAP_BYTES] > 0)
+        put(l, "%s in swap", st_size_text(size, (uint64_t)v[STRATA_METRIC_SWAP_BYTES]));
 }
 
 static void put_tiers(struct line *l, const double *value)
@@ -145,56 +145,57 @@ static void put_tiers(struct line *l, const double *value)
     char size[24];
 
     for (int i = 0; i < STRATA_TIER_COUNT; i++)
-        if (value[CLI_RESIDENT + i] > 0)
-            put(l, "%s %s", strata_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[CLI_RESIDENT + i]));
+        if (value[STRATA_METRIC_RESIDENT + i] > 0)
+            put(l, "%s %s", strata_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[STRATA_METRIC_RESIDENT + i]));
 }
 
 /* Averages over the step. */
 static void put_links(struct line *l, const double *value)
 {
     static const char *const names[] = {"up", "down", "read", "write", "comm"};
-    static const enum cli_column bytes[] = {CLI_UPLOAD, CLI_DOWNLOAD, CLI_READ, CLI_WRITE, CLI_COMM};
+    static const enum strata_metric bytes[] = {STRATA_METRIC_UPLOAD, STRATA_METRIC_DOWNLOAD, STRATA_METRIC_READ,
+                                               STRATA_METRIC_WRITE, STRATA_METRIC_COMM};
 
     for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
-        if (value[bytes[i]] > 0 && value[CLI_STEP_SECONDS] > 0)
-            put(l, "%s %.2f GB/s", names[i], value[bytes[i]] / value[CLI_STEP_SECONDS] * 1e-9);
+        if (value[bytes[i]] > 0 && value[STRATA_METRIC_STEP_SECONDS] > 0)
+            put(l, "%s %.2f GB/s", names[i], value[bytes[i]] / value[STRATA_METRIC_STEP_SECONDS] * 1e-9);
 }
 
 /* What every terminal should show comes first and fits into 60 columns. */
-static void make_line(struct cli_progress *p, const struct cli_step *step, size_t width)
+static void make_line(struct cli_progress *p, const struct strata_metrics *step, size_t width)
 {
     struct line l = {.text = p->text, .most = width < sizeof(p->text) ? width : sizeof(p->text) - 1};
     const double *v = step->value;
     char text[32];
 
     p->text[0] = '\0';
-    put(&l, "step %.0f/%llu", v[CLI_STEP], (unsigned long long)p->steps_total);
-    put(&l, "loss %.4f", v[CLI_LOSS]);
-    if (v[CLI_SKIPPED] != 0)
+    put(&l, "step %.0f/%llu", v[STRATA_METRIC_STEP], (unsigned long long)p->steps_total);
+    put(&l, "loss %.4f", v[STRATA_METRIC_LOSS]);
+    if (v[STRATA_METRIC_SKIPPED] != 0)
         put(&l, "SKIPPED");
     if (step->pressed)
         put(&l, "MEMORY PRESSURE");
-    put(&l, "%s ms", cli_ms_text(text, v[CLI_STEP_SECONDS] * 1e3));
-    put(&l, "%.0f tok/s", v[CLI_TOKENS_PER_SECOND]);
-    put(&l, "ETA %s", time_left(text, p->seconds_per_step * ((double)p->steps_total - v[CLI_STEP])));
-    if (!isnan(v[CLI_EPOCH]))
-        put(&l, "epoch %.2f", v[CLI_EPOCH]);
-    if (v[CLI_SKIPPED] != 0)
+    put(&l, "%s ms", cli_ms_text(text, v[STRATA_METRIC_STEP_SECONDS] * 1e3));
+    put(&l, "%.0f tok/s", v[STRATA_METRIC_TOKENS_PER_SECOND]);
+    put(&l, "ETA %s", time_left(text, p->seconds_per_step * ((double)p->steps_total - v[STRATA_METRIC_STEP])));
+    if (!isnan(v[STRATA_METRIC_EPOCH]))
+        put(&l, "epoch %.2f", v[STRATA_METRIC_EPOCH]);
+    if (v[STRATA_METRIC_SKIPPED] != 0)
         put(&l, "a gradient is not finite");
-    if (v[CLI_WEIGHTS_OVERFLOWED] > 0)
-        put(&l, "%.0f weights are infinite in 16 bits", v[CLI_WEIGHTS_OVERFLOWED]);
+    if (v[STRATA_METRIC_WEIGHTS_OVERFLOWED] > 0)
+        put(&l, "%.0f weights are infinite in 16 bits", v[STRATA_METRIC_WEIGHTS_OVERFLOWED]);
     put_pressure(&l, step);
-    if (!isnan(v[CLI_BITS_PER_BYTE]))
-        put(&l, "%.4f bits/byte", v[CLI_BITS_PER_BYTE]);
-    put(&l, "norm %.4g", v[CLI_GRAD_NORM]);
-    put(&l, "lr %.3g", v[CLI_LR]);
+    if (!isnan(v[STRATA_METRIC_BITS_PER_BYTE]))
+        put(&l, "%.4f bits/byte", v[STRATA_METRIC_BITS_PER_BYTE]);
+    put(&l, "norm %.4g", v[STRATA_METRIC_GRAD_NORM]);
+    put(&l, "lr %.3g", v[STRATA_METRIC_LR]);
     if (!p->verbose)
         return;
-    if (!isnan(v[CLI_LOSS_MEAN]))
-        put(&l, "mean loss %.4f", v[CLI_LOSS_MEAN]);
+    if (!isnan(v[STRATA_METRIC_LOSS_MEAN]))
+        put(&l, "mean loss %.4f", v[STRATA_METRIC_LOSS_MEAN]);
     put_times(&l, step);
-    if (!isnan(v[CLI_MFU]) && cli_bound_holds(v[CLI_STEP_SECONDS], v[CLI_SCHEDULE_BOUND]))
-        put(&l, "MFU %.1f %%", v[CLI_MFU] * 100);
+    if (!isnan(v[STRATA_METRIC_MFU]) && cli_bound_holds(v[STRATA_METRIC_STEP_SECONDS], v[STRATA_METRIC_SCHEDULE_BOUND]))
+        put(&l, "MFU %.1f %%", v[STRATA_METRIC_MFU] * 100);
     put_tiers(&l, v);
     put_links(&l, v);
 }
@@ -206,10 +207,10 @@ static bool line_due(const struct cli_progress *p, uint64_t step, bool skipped)
     return skipped || step <= LINES_AT_FIRST || step == p->steps_total || step % p->every == 0;
 }
 
-void cli_progress_step(struct cli_progress *p, const struct cli_step *step)
+void cli_progress_step(struct cli_progress *p, const struct strata_metrics *step)
 {
-    const double seconds = step->value[CLI_STEP_SECONDS];
-    const bool skipped = step->value[CLI_SKIPPED] != 0;
+    const double seconds = step->value[STRATA_METRIC_STEP_SECONDS];
+    const bool skipped = step->value[STRATA_METRIC_SKIPPED] != 0;
 
     p->seconds_per_step += (seconds - p->seconds_per_step) * (p->seconds_per_step > 0 ? AVERAGE_WEIGHT : 1);
     if (p->quiet)
@@ -219,7 +220,7 @@ void cli_progress_step(struct cli_progress *p, const struct cli_step *step)
         st_print_over(p->file, p->text);
         atomic_store(&p->line, CLI_LINE_STEP);
     }
-    if (line_due(p, (uint64_t)step->value[CLI_STEP], skipped)) {
+    if (line_due(p, (uint64_t)step->value[STRATA_METRIC_STEP], skipped)) {
         if (!p->terminal)
             st_print(p->file, "%s", p->text);
         atomic_store(&p->line, CLI_LINE_STEP);

@@ -30,7 +30,7 @@ struct cli_progress {
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every);
 void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
 /** Report one step.  Lines of the first three steps, of the last and of skipped ones always stay. */
-void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
+void cli_progress_step(struct cli_progress *p, const struct strata_metrics *step);
 /** A model's strata_progress_fn for long work: rewrites a line on a terminal, and prints one every 30 seconds elsewhere.  False
  *  once a signal has asked the run to end, unless it is patient.
  *  @param progress  a struct cli_progress

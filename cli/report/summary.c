@@ -6,6 +6,7 @@
 #include "core/base/wrap.h"
 #include "core/trace/written.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 const char *cli_ms_text(char buf[16], double ms)
@@ -16,14 +17,15 @@ const char *cli_ms_text(char buf[16], double ms)
 
 static void print_medians(FILE *file, struct cli_medians *m)
 {
-    const double mfu = cli_medians_bound_holds(m) ? cli_medians_get(m, CLI_MFU) : (double)NAN;
+    const double mfu = cli_medians_bound_holds(m) ? cli_medians_get(m, STRATA_METRIC_MFU) : (double)NAN;
     char step[16], forward[16], backward[16], stall[16], other[16];
 
     st_print(file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
-             cli_ms_text(step, cli_medians_get(m, CLI_STEP_SECONDS) * 1e3),
-             cli_ms_text(forward, cli_medians_get(m, CLI_MS_FORWARD)), cli_ms_text(backward, cli_medians_get(m, CLI_MS_BACKWARD)),
-             cli_ms_text(stall, cli_medians_get(m, CLI_MS_STALL)), cli_ms_text(other, cli_medians_get(m, CLI_MS_OTHER)),
-             cli_medians_get(m, CLI_TOKENS_PER_SECOND));
+             cli_ms_text(step, cli_medians_get(m, STRATA_METRIC_STEP_SECONDS) * 1e3),
+             cli_ms_text(forward, cli_medians_get(m, STRATA_METRIC_MS_FORWARD)),
+             cli_ms_text(backward, cli_medians_get(m, STRATA_METRIC_MS_BACKWARD)),
+             cli_ms_text(stall, cli_medians_get(m, STRATA_METRIC_MS_STALL)),
+             cli_ms_text(other, cli_medians_get(m, STRATA_METRIC_MS_OTHER)), cli_medians_get(m, STRATA_METRIC_TOKENS_PER_SECOND));
     if (!isnan(mfu))
         st_print(file, ", MFU %.1f %%", mfu * 100);
     st_print(file, "\n");
@@ -31,7 +33,7 @@ static void print_medians(FILE *file, struct cli_medians *m)
 
 static void print_bounds(FILE *file, const struct strata_plan_info *plan, struct cli_medians *m)
 {
-    const double seconds = cli_medians_get(m, CLI_STEP_SECONDS);
+    const double seconds = cli_medians_get(m, STRATA_METRIC_STEP_SECONDS);
     char schedule[24], hardware[24];
 
     if (!(plan->schedule_bound_seconds > 0)) {
@@ -68,12 +70,12 @@ static void print_traffic(FILE *file, const struct strata_plan_info *plan, struc
     const struct strata_plan_bytes *bytes = m->steps <= 2 ? &plan->first[m->steps > 1] : &plan->step;
 
     st_print_text(file, "  bytes a step  ");
-    print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), bytes->upload);
-    print_link(file, "download", cli_medians_get(m, CLI_DOWNLOAD), bytes->download);
-    print_link(file, "read", cli_medians_get(m, CLI_READ), bytes->read);
-    print_link(file, "write", cli_medians_get(m, CLI_WRITE), bytes->write);
+    print_link(file, "upload", cli_medians_get(m, STRATA_METRIC_UPLOAD), bytes->upload);
+    print_link(file, "download", cli_medians_get(m, STRATA_METRIC_DOWNLOAD), bytes->download);
+    print_link(file, "read", cli_medians_get(m, STRATA_METRIC_READ), bytes->read);
+    print_link(file, "write", cli_medians_get(m, STRATA_METRIC_WRITE), bytes->write);
     if (bytes->comm > 0)
-        print_link(file, "comm", cli_medians_get(m, CLI_COMM), bytes->comm);
+        print_link(file, "comm", cli_medians_get(m, STRATA_METRIC_COMM), bytes->comm);
     st_print(file, "\n");
 }
 
@@ -84,7 +86,7 @@ static void print_stalls(FILE *file, struct cli_medians *m)
 
     st_print_text(file, "  stalls        ");
     for (int i = 0; i < STRATA_LANE_COUNT; i++) {
-        const double ms = cli_medians_get(m, (enum cli_column)(CLI_STALL_MS + i));
+        const double ms = cli_medians_get(m, (enum strata_metric)(STRATA_METRIC_STALL_MS + i));
 
         if (!(ms > 0.005))
             continue;
@@ -143,12 +145,23 @@ static void print_length(FILE *file, const struct cli_medians *m, double seconds
     const bool whole = !(m->tokens_before > 0);
     char epochs[48] = "";
 
-    if (!isnan(m->last[CLI_EPOCH]))
-        snprintf(epochs, sizeof(epochs), "%.4g epochs, ", m->last[CLI_EPOCH]);
-    st_print(file, "%s%.0f tokens in %.1f s", whole ? epochs : "", m->last[CLI_TOKENS_TOTAL] - (whole ? 0 : m->tokens_before),
-             seconds);
+    if (!isnan(m->last[STRATA_METRIC_EPOCH]))
+        snprintf(epochs, sizeof(epochs), "%.4g epochs, ", m->last[STRATA_METRIC_EPOCH]);
+    st_print(file, "%s%.0f tokens in %.1f s", whole ? epochs : "",
+             m->last[STRATA_METRIC_TOKENS_TOTAL] - (whole ? 0 : m->tokens_before), seconds);
     if (!whole)
-        st_print(file, "; of the run so far %s%.0f tokens", epochs, m->last[CLI_TOKENS_TOTAL]);
+        st_print(file, "; of the run so far %s%.0f tokens", epochs, m->last[STRATA_METRIC_TOKENS_TOTAL]);
+    st_print_text(file, "\n");
+}
+
+static void print_evals(FILE *file, const struct strata_training_info *run)
+{
+    if (run->evals == 0)
+        return;
+    st_print(file, "  evaluations   best loss %.4f after step %" PRIu64 ", last %.4f after step %" PRIu64, run->best_loss,
+             run->best_step, run->last_loss, run->last_step);
+    if (run->ended_early)
+        st_print(file, "; ended early: %" PRIu64 " in a row without a lower one", run->evals_worse);
     st_print_text(file, "\n");
 }
 
@@ -166,12 +179,11 @@ void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info 
     st_print(file, "%s: %llu steps (%llu skipped), ", summary->status == STRATA_OK ? "done" : strata_status_text(summary->status),
              (unsigned long long)m->steps, (unsigned long long)m->skipped);
     print_length(file, m, summary->seconds);
-    if (summary->evals != NULL)
-        cli_evals_print(summary->evals, file);
+    print_evals(file, &summary->run);
     print_medians(file, m);
     print_bounds(file, plan, m);
     print_traffic(file, plan, m);
-    st_written_counted(&written, cli_medians_get(m, CLI_WRITE), summary->write_bytes, summary->seconds);
+    st_written_counted(&written, cli_medians_get(m, STRATA_METRIC_WRITE), summary->write_bytes, summary->seconds);
     st_written_print(&written, "nvme writes   ", file);
     print_stalls(file, m);
     print_bound_by(file, m, &summary->pressure);

@@ -51,6 +51,7 @@
 #include "strata/status.h"
 #include "strata/tokenizer.h"
 #include "strata/tokens.h"
+#include "strata/train.h"
 #include "strata/types.h"
 #include "strata/verify.h"
 

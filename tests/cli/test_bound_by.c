@@ -1,7 +1,9 @@
 /* tests/cli/test_bound_by.c - which resource a run is said to be bound by, and how memory pressure shows. */
+#include "api/metrics.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
 #include "core/base/log.h"
+#include "core/trace/metrics_put.h"
 #include "tests/common/test.h"
 
 #include <fcntl.h>
@@ -11,25 +13,25 @@
 #include <string.h>
 
 /* A step of 1000 ms with so much in forward and backward and the rest in `other`. */
-static struct cli_step step_of(double forward, double backward)
+static struct strata_metrics step_of(double forward, double backward)
 {
-    struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
+    struct strata_metrics step = {.stalled_by = STRATA_LANE_COUNT};
 
-    step.value[CLI_STEP_SECONDS] = 1;
-    step.value[CLI_MS_FORWARD] = forward;
-    step.value[CLI_MS_BACKWARD] = backward;
-    step.value[CLI_MS_OTHER] = 1000 - forward - backward;
+    step.value[STRATA_METRIC_STEP_SECONDS] = 1;
+    step.value[STRATA_METRIC_MS_FORWARD] = forward;
+    step.value[STRATA_METRIC_MS_BACKWARD] = backward;
+    step.value[STRATA_METRIC_MS_OTHER] = 1000 - forward - backward;
     return step;
 }
 
-static void stall(struct cli_step *step, enum strata_lane lane, double ms)
+static void stall(struct strata_metrics *step, enum strata_lane lane, double ms)
 {
-    step->value[CLI_STALL_MS + lane] += ms;
-    step->value[CLI_MS_STALL] += ms;
-    step->value[CLI_MS_OTHER] -= ms;
+    step->value[STRATA_METRIC_STALL_MS + lane] += ms;
+    step->value[STRATA_METRIC_MS_STALL] += ms;
+    step->value[STRATA_METRIC_MS_OTHER] -= ms;
 }
 
-static void assert_bound(const struct cli_step *step, double memory_fraction, const char *resource, double fraction,
+static void assert_bound(const struct strata_metrics *step, double memory_fraction, const char *resource, double fraction,
                          const char *text)
 {
     struct cli_medians *m = NULL;
@@ -60,53 +62,53 @@ TEST(a_step_has_every_figure)
 {
     struct strata_plan_info plan = STRATA_PLAN_INFO_INIT;
     struct strata_step r = STRATA_STEP_INIT;
-    double want[CLI_COLUMN_COUNT];
-    struct cli_step got;
+    double want[STRATA_METRIC_COUNT];
+    struct strata_metrics got;
 
     plan.device_flops = 100;
     plan.token_flops = 5;
     plan.hardware_bound_seconds = 7;
     plan.schedule_bound_seconds = 0; /* not known */
-    r.loss = want[CLI_LOSS] = 1;
-    r.grad_norm = want[CLI_GRAD_NORM] = 2;
-    r.lr = want[CLI_LR] = 3;
-    r.loss_scale = want[CLI_LOSS_SCALE] = 4;
+    r.loss = want[STRATA_METRIC_LOSS] = 1;
+    r.grad_norm = want[STRATA_METRIC_GRAD_NORM] = 2;
+    r.lr = want[STRATA_METRIC_LR] = 3;
+    r.loss_scale = want[STRATA_METRIC_LOSS_SCALE] = 4;
     r.skipped = true;
-    want[CLI_SKIPPED] = 1;
-    r.weights_overflowed = 5, want[CLI_WEIGHTS_OVERFLOWED] = 5;
-    r.tokens = 600, want[CLI_TOKENS] = 600;
-    r.seconds = want[CLI_STEP_SECONDS] = 20;
-    want[CLI_TOKENS_PER_SECOND] = 30;
-    want[CLI_MFU] = 1.5;
-    want[CLI_HARDWARE_BOUND] = 7;
-    want[CLI_STEP] = 8;
-    want[CLI_TOKENS_TOTAL] = 9;
-    want[CLI_LOSS_MEAN] = want[CLI_EPOCH] = want[CLI_BITS_PER_BYTE] = want[CLI_SCHEDULE_BOUND] = want[CLI_EVAL_LOSS] =
-        want[CLI_EVAL_BITS_PER_BYTE] = NAN;
-    r.forward_ms = want[CLI_MS_FORWARD] = 11;
-    r.backward_ms = want[CLI_MS_BACKWARD] = 12;
-    r.stall_ms = want[CLI_MS_STALL] = 13;
-    r.other_ms = want[CLI_MS_OTHER] = 14;
+    want[STRATA_METRIC_SKIPPED] = 1;
+    r.weights_overflowed = 5, want[STRATA_METRIC_WEIGHTS_OVERFLOWED] = 5;
+    r.tokens = 600, want[STRATA_METRIC_TOKENS] = 600;
+    r.seconds = want[STRATA_METRIC_STEP_SECONDS] = 20;
+    want[STRATA_METRIC_TOKENS_PER_SECOND] = 30;
+    want[STRATA_METRIC_MFU] = 1.5;
+    want[STRATA_METRIC_HARDWARE_BOUND] = 7;
+    want[STRATA_METRIC_STEP] = 8;
+    want[STRATA_METRIC_TOKENS_TOTAL] = 9;
+    want[STRATA_METRIC_LOSS_MEAN] = want[STRATA_METRIC_EPOCH] = want[STRATA_METRIC_BITS_PER_BYTE] =
+        want[STRATA_METRIC_SCHEDULE_BOUND] = want[STRATA_METRIC_EVAL_LOSS] = want[STRATA_METRIC_EVAL_BITS_PER_BYTE] = NAN;
+    r.forward_ms = want[STRATA_METRIC_MS_FORWARD] = 11;
+    r.backward_ms = want[STRATA_METRIC_MS_BACKWARD] = 12;
+    r.stall_ms = want[STRATA_METRIC_MS_STALL] = 13;
+    r.other_ms = want[STRATA_METRIC_MS_OTHER] = 14;
     for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++) {
-        r.busy_ms[i] = want[CLI_BUSY_MS + i] = 100 + i;
-        r.lane_stall_ms[i] = want[CLI_STALL_MS + i] = 200 + i;
+        r.busy_ms[i] = want[STRATA_METRIC_BUSY_MS + i] = 100 + i;
+        r.lane_stall_ms[i] = want[STRATA_METRIC_STALL_MS + i] = 200 + i;
     }
-    r.upload_bytes = 15, want[CLI_UPLOAD] = 15;
-    r.download_bytes = 16, want[CLI_DOWNLOAD] = 16;
-    r.read_bytes = 17, want[CLI_READ] = 17;
-    r.write_bytes = 18, want[CLI_WRITE] = 18;
-    r.comm_bytes = 19, want[CLI_COMM] = 19;
+    r.upload_bytes = 15, want[STRATA_METRIC_UPLOAD] = 15;
+    r.download_bytes = 16, want[STRATA_METRIC_DOWNLOAD] = 16;
+    r.read_bytes = 17, want[STRATA_METRIC_READ] = 17;
+    r.write_bytes = 18, want[STRATA_METRIC_WRITE] = 18;
+    r.comm_bytes = 19, want[STRATA_METRIC_COMM] = 19;
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         plan.needed_bytes[t] = 300u + (unsigned)t;
-        want[CLI_RESIDENT + t] = 300 + t;
+        want[STRATA_METRIC_RESIDENT + t] = 300 + t;
     }
     for (uint32_t lane = 0; lane <= STRATA_LANE_COUNT; lane++) {
         memset(&got, 0xff, sizeof(got));
         r.stalled_by = lane;
-        cli_step_fill(&got, &plan, NULL, &r, 8, 9);
+        st_metrics_fill(&got, &plan, NULL, &r, 8, 9);
         assert_int_equal(got.stalled_by, lane < STRATA_LANE_COUNT ? lane : STRATA_LANE_COUNT);
     }
-    for (uint32_t i = 0; i < CLI_MAJOR_FAULTS; i++)
+    for (uint32_t i = 0; i < STRATA_METRIC_MAJOR_FAULTS; i++)
         if (isnan(want[i]) ? !isnan(got.value[i]) : got.value[i] != want[i])
             fail_msg("column %u is %g, not %g", i, got.value[i], want[i]);
 }
@@ -132,14 +134,14 @@ TEST(the_first_step_warms_up)
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 0; i < 6; i++) {
         static const double medians[] = {100, 1, 1.5, 2, 2.5, 3};
-        struct cli_step step = step_of(300, 600);
+        struct strata_metrics step = step_of(300, 600);
 
-        step.value[CLI_STEP_SECONDS] = i == 0 ? 100 : i;
-        step.value[CLI_SKIPPED] = i % 2 == 0;
+        step.value[STRATA_METRIC_STEP_SECONDS] = i == 0 ? 100 : i;
+        step.value[STRATA_METRIC_SKIPPED] = i % 2 == 0;
         cli_medians_add(m, &step);
-        assert_true(cli_medians_get(m, CLI_STEP_SECONDS) == medians[i]);
-        assert_true(m->sum[CLI_STEP_SECONDS] == (i == 0 ? 100 : i * (i + 1) / 2));
-        assert_true(m->last[CLI_STEP_SECONDS] == step.value[CLI_STEP_SECONDS]);
+        assert_true(cli_medians_get(m, STRATA_METRIC_STEP_SECONDS) == medians[i]);
+        assert_true(m->sum[STRATA_METRIC_STEP_SECONDS] == (i == 0 ? 100 : i * (i + 1) / 2));
+        assert_true(m->last[STRATA_METRIC_STEP_SECONDS] == step.value[STRATA_METRIC_STEP_SECONDS]);
     }
     assert_true(m->steps == 6 && m->skipped == 3); /* these count every step */
     free(m);
@@ -152,17 +154,17 @@ TEST(long_runs_are_thinned_out_evenly)
 
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (uint32_t i = 0; i <= 8 * CLI_SAMPLES_MAX; i++) { /* the first counts only while it is alone */
-        struct cli_step step = step_of(300, 600);
+        struct strata_metrics step = step_of(300, 600);
 
-        step.value[CLI_STEP_SECONDS] = i;
+        step.value[STRATA_METRIC_STEP_SECONDS] = i;
         cli_medians_add(m, &step);
         if (i == 0)
             continue;
-        assert_true(m->samples[CLI_STEP_SECONDS][0] == 1);
+        assert_true(m->samples[STRATA_METRIC_STEP_SECONDS][0] == 1);
         assert_true(m->count > (i < CLI_SAMPLES_MAX ? i - 1 : CLI_SAMPLES_MAX / 2 - 1) && m->count <= CLI_SAMPLES_MAX);
         for (uint32_t k = 1; k < m->count; k++)
-            assert_true(m->samples[CLI_STEP_SECONDS][k] == (double)(1 + k * m->stride));
-        assert_true(i - m->samples[CLI_STEP_SECONDS][m->count - 1] < (double)m->stride);
+            assert_true(m->samples[STRATA_METRIC_STEP_SECONDS][k] == (double)(1 + k * m->stride));
+        assert_true(i - m->samples[STRATA_METRIC_STEP_SECONDS][m->count - 1] < (double)m->stride);
     }
     assert_int_equal(m->stride, 8);
     free(m);
@@ -170,7 +172,7 @@ TEST(long_runs_are_thinned_out_evenly)
 
 TEST(the_largest_is_named)
 {
-    struct cli_step step = step_of(300, 600);
+    struct strata_metrics step = step_of(300, 600);
 
     assert_bound(&step, 0, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
     step = step_of(100, 200);
@@ -190,10 +192,10 @@ TEST(the_largest_is_named)
 /* What is neither forward, backward nor a stall is shared out as update and copies were busy. */
 TEST(other_time_has_a_name)
 {
-    struct cli_step step = step_of(100, 100);
+    struct strata_metrics step = step_of(100, 100);
 
-    step.value[CLI_BUSY_MS + STRATA_LANE_UPDATE] = 600;
-    step.value[CLI_BUSY_MS + STRATA_LANE_UPLOAD] = 200;
+    step.value[STRATA_METRIC_BUSY_MS + STRATA_LANE_UPDATE] = 600;
+    step.value[STRATA_METRIC_BUSY_MS + STRATA_LANE_UPLOAD] = 200;
     assert_bound(&step, 0, "update", 0.6,
                  "update: 60 % of the step went into update; then compute: 20 % of the step went into forward and backward");
 }
@@ -206,18 +208,18 @@ TEST(other_time_is_shared_out_by_four_lanes)
         double busy;
     } own[] = {
         {STRATA_LANE_UPDATE, 100}, {STRATA_LANE_UPDATE_DEVICE, 300}, {STRATA_LANE_UPLOAD, 200}, {STRATA_LANE_DOWNLOAD, 400}};
-    struct cli_step step = step_of(100, 150);
+    struct strata_metrics step = step_of(100, 150);
 
     for (int lane = 0; lane < STRATA_LANE_COUNT; lane++)
-        step.value[CLI_BUSY_MS + lane] = 7000 + lane; /* others run beside the step */
+        step.value[STRATA_METRIC_BUSY_MS + lane] = 7000 + lane; /* others run beside the step */
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-        step.value[CLI_BUSY_MS + own[i].lane] = own[i].busy;
+        step.value[STRATA_METRIC_BUSY_MS + own[i].lane] = own[i].busy;
     assert_bound(&step, 0, "update", 0.75 * 0.4,
                  "update: 30 % of the step went into update; then download: 30 % of the step went into download");
-    step.value[CLI_BUSY_MS + STRATA_LANE_DOWNLOAD] = 0;
+    step.value[STRATA_METRIC_BUSY_MS + STRATA_LANE_DOWNLOAD] = 0;
     assert_bound(&step, 0, "update", 0.5,
                  "update: 50 % of the step went into update; then compute: 25 % of the step went into forward and backward");
-    step.value[CLI_BUSY_MS + STRATA_LANE_UPLOAD] = 1600;
+    step.value[STRATA_METRIC_BUSY_MS + STRATA_LANE_UPLOAD] = 1600;
     assert_bound(&step, 0, "upload", 0.6,
                  "upload: 60 % of the step went into upload; then compute: 25 % of the step went into forward and backward");
 }
@@ -225,7 +227,7 @@ TEST(other_time_is_shared_out_by_four_lanes)
 TEST(every_lane_has_a_resource)
 {
     for (int lane = 0; lane < STRATA_LANE_COUNT; lane++) {
-        struct cli_step step = step_of(0, 100);
+        struct strata_metrics step = step_of(0, 100);
         struct cli_medians *m = NULL;
         struct cli_bound_by bound;
 
@@ -242,7 +244,7 @@ TEST(every_lane_has_a_resource)
 
 TEST(memory_lies_inside_the_others_time)
 {
-    const struct cli_step step = step_of(300, 600);
+    const struct strata_metrics step = step_of(300, 600);
 
     assert_bound(&step, 0.44, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
     assert_bound(&step, 0.46, "memory pressure", 0.46, "memory pressure: 46 % of the time waiting for memory");
@@ -264,7 +266,7 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
 {
     static const struct strata_plan_info plan;
     struct cli_summary summary = {.seconds = 2};
-    struct cli_step step = step_of(300, 600);
+    struct strata_metrics step = step_of(300, 600);
     struct st_pressure_verdict verdict;
     struct st_json_writer writer;
     struct cli_progress p;
@@ -275,17 +277,20 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
     assert_non_null(file);
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     st_pressure_between(&before, now, 1, &verdict);
-    cli_step_pressure(&step, &verdict);
+    st_metrics_press(&step, &verdict);
     p = (struct cli_progress){.file = file, .steps_total = 2, .every = 1};
     for (int i = 1; i <= 2; i++) {
-        step.value[CLI_STEP] = i;
+        step.value[STRATA_METRIC_STEP] = i;
         cli_progress_step(&p, &step);
         cli_medians_add(m, &step);
     }
     st_pressure_between(&before, now, 2, &summary.pressure);
     cli_progress_summary(&p, &plan, m, &summary);
     st_json_begin(&writer, file);
-    cli_metrics_step(&writer, &step);
+    st_json_object_open(&writer, NULL);
+    st_metrics_put(&writer, step.value, strata_metric_name, false);
+    st_json_object_close(&writer);
+    st_json_end_line(&writer);
     cli_metrics_summary(&writer, m, &summary);
     assert_int_equal(fclose(file), 0);
     free(m);
@@ -312,9 +317,9 @@ TEST(bytes_are_held_against_the_steps_own_plan)
         assert_non_null(file);
         assert_int_equal(cli_medians_create(&m), STRATA_OK);
         for (int i = 1; i <= steps; i++) {
-            struct cli_step step = step_of(300, 600);
+            struct strata_metrics step = step_of(300, 600);
 
-            step.value[CLI_UPLOAD] = 1024 * (i < 3 ? i : 3);
+            step.value[STRATA_METRIC_UPLOAD] = 1024 * (i < 3 ? i : 3);
             cli_medians_add(m, &step);
         }
         cli_progress_summary(&p, &plan, m, &summary);
@@ -335,14 +340,14 @@ TEST(what_is_left_is_a_time_of_day)
     } rows[] = {{59, "ETA 0:59"}, {61, "ETA 1:01"}, {3599, "ETA 59:59"}, {3723, "ETA 1:02:03"}, {360059, "ETA 100:00:59"}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct cli_step step = step_of(300, 600);
+        struct strata_metrics step = step_of(300, 600);
         char *text = NULL;
         size_t bytes = 0;
         FILE *file = open_memstream(&text, &bytes);
         struct cli_progress p = {.file = file, .steps_total = rows[i].seconds + 1, .every = 1};
 
         assert_non_null(file);
-        step.value[CLI_STEP] = 1;
+        step.value[STRATA_METRIC_STEP] = 1;
         cli_progress_step(&p, &step);
         assert_int_equal(fclose(file), 0);
         assert_holds(text, rows[i].text);
@@ -350,7 +355,7 @@ TEST(what_is_left_is_a_time_of_day)
     }
 }
 
-static void line_of(char line[CLI_PROGRESS_LINE_MAX], const struct cli_step *step, bool narrow)
+static void line_of(char line[CLI_PROGRESS_LINE_MAX], const struct strata_metrics *step, bool narrow)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -371,12 +376,12 @@ TEST(lines_are_cut_to_the_terminal)
     uint32_t full = 0;
 
     for (double losses = 1; losses < 1e30; losses *= 10) { /* a character more each time */
-        struct cli_step step = step_of(300, 600);
+        struct strata_metrics step = step_of(300, 600);
         const char *next;
         size_t length;
 
-        step.value[CLI_STEP] = 1;
-        step.value[CLI_LOSS] = losses;
+        step.value[STRATA_METRIC_STEP] = 1;
+        step.value[STRATA_METRIC_LOSS] = losses;
         line_of(whole, &step, false);
         line_of(cut, &step, true);
         length = strlen(cut);

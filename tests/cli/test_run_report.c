@@ -1,5 +1,6 @@
 /* tests/cli/test_run_report.c - the summary of a run as JSON, key by key, and what the lines for people say of bytes between
  * ranks, of pressure that came and went, of time that is left, and where a rate is not known. */
+#include "api/metrics.h"
 #include "cli/report/progress.h"
 #include "tests/common/test.h"
 
@@ -15,13 +16,13 @@ static void must_hold(const char *text, const char *wanted)
 }
 
 /* Every column has a value of its own: its number, 1000 times the step's. */
-static struct cli_step step_of(double times)
+static struct strata_metrics step_of(double times)
 {
-    struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
+    struct strata_metrics step = {.stalled_by = STRATA_LANE_COUNT};
 
-    for (int c = 0; c < CLI_COLUMN_COUNT; c++)
+    for (int c = 0; c < STRATA_METRIC_COUNT; c++)
         step.value[c] = times * 1000 + c;
-    step.value[CLI_SKIPPED] = 0;
+    step.value[STRATA_METRIC_SKIPPED] = 0;
     return step;
 }
 
@@ -59,15 +60,15 @@ TEST(a_last_loss_that_is_no_number_is_none)
 
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 3; i++) {
-        struct cli_step step = step_of(i);
+        struct strata_metrics step = step_of(i);
 
         if (i == 3)
-            step.value[CLI_LOSS] = step.value[CLI_EVAL_LOSS] = NAN;
+            step.value[STRATA_METRIC_LOSS] = step.value[STRATA_METRIC_EVAL_LOSS] = NAN;
         cli_medians_add(m, &step);
     }
     text = summary_of(m, &summary);
     must_hold(text, "\"last_loss\":null");
-    assert_true(number_of(text, "eval_loss") == 2000 + CLI_EVAL_LOSS);
+    assert_true(number_of(text, "eval_loss") == 2000 + STRATA_METRIC_EVAL_LOSS);
     free(text);
     free(m);
 }
@@ -79,23 +80,23 @@ TEST(figures_stand_under_their_keys)
         const char *key;
         double value;
     } wanted[] = {
-        {"epoch", 5000 + CLI_EPOCH}, /* the last one's, like all totals */
-        {"tokens_total", 5000 + CLI_TOKENS_TOTAL},
-        {"eval_loss", 5000 + CLI_EVAL_LOSS},
-        {"last_loss", 5000 + CLI_LOSS},
-        {"loss", 3500 + CLI_LOSS}, /* of steps 2 to 5 */
-        {"grad_norm", 3500 + CLI_GRAD_NORM},
-        {"lr", 3500 + CLI_LR},
-        {"loss_scale", 3500 + CLI_LOSS_SCALE},
-        {"tokens", 3500 + CLI_TOKENS},
-        {"mfu", 3500 + CLI_MFU},
-        {"step_seconds", 3500 + CLI_STEP_SECONDS},
-        {"hardware_bound_seconds", 3500 + CLI_HARDWARE_BOUND},
-        {"schedule_bound_seconds", 3500 + CLI_SCHEDULE_BOUND},
-        {"forward", 3500 + CLI_MS_FORWARD},
-        {"backward", 3500 + CLI_MS_BACKWARD},
-        {"other", 3500 + CLI_MS_OTHER},
-        {"read", 4000 + CLI_READ}, /* of steps 3 to 5 */
+        {"epoch", 5000 + STRATA_METRIC_EPOCH}, /* the last one's, like all totals */
+        {"tokens_total", 5000 + STRATA_METRIC_TOKENS_TOTAL},
+        {"eval_loss", 5000 + STRATA_METRIC_EVAL_LOSS},
+        {"last_loss", 5000 + STRATA_METRIC_LOSS},
+        {"loss", 3500 + STRATA_METRIC_LOSS}, /* of steps 2 to 5 */
+        {"grad_norm", 3500 + STRATA_METRIC_GRAD_NORM},
+        {"lr", 3500 + STRATA_METRIC_LR},
+        {"loss_scale", 3500 + STRATA_METRIC_LOSS_SCALE},
+        {"tokens", 3500 + STRATA_METRIC_TOKENS},
+        {"mfu", 3500 + STRATA_METRIC_MFU},
+        {"step_seconds", 3500 + STRATA_METRIC_STEP_SECONDS},
+        {"hardware_bound_seconds", 3500 + STRATA_METRIC_HARDWARE_BOUND},
+        {"schedule_bound_seconds", 3500 + STRATA_METRIC_SCHEDULE_BOUND},
+        {"forward", 3500 + STRATA_METRIC_MS_FORWARD},
+        {"backward", 3500 + STRATA_METRIC_MS_BACKWARD},
+        {"other", 3500 + STRATA_METRIC_MS_OTHER},
+        {"read", 4000 + STRATA_METRIC_READ}, /* of steps 3 to 5 */
         {"steps", 5},
         {"skipped_steps", 2},
         {"pressed_steps", 1},
@@ -110,9 +111,9 @@ TEST(figures_stand_under_their_keys)
 
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 5; i++) {
-        struct cli_step step = step_of(i);
+        struct strata_metrics step = step_of(i);
 
-        step.value[CLI_SKIPPED] = i == 2 || i == 4;
+        step.value[STRATA_METRIC_SKIPPED] = i == 2 || i == 4;
         step.pressed = i == 3;
         cli_medians_add(m, &step);
     }
@@ -121,7 +122,8 @@ TEST(figures_stand_under_their_keys)
         if (!(fabs(number_of(text, wanted[i].key) - wanted[i].value) < 1e-6))
             fail_msg("%s is %.17g, not %.17g, in %s", wanted[i].key, number_of(text, wanted[i].key), wanted[i].value, text);
     snprintf(moved, sizeof(moved), "\"bytes\":{\"upload\":%d,\"download\":%d,\"read\":%d,\"write\":%d,\"comm\":%d}",
-             4000 + CLI_UPLOAD, 4000 + CLI_DOWNLOAD, 4000 + CLI_READ, 4000 + CLI_WRITE, 4000 + CLI_COMM);
+             4000 + STRATA_METRIC_UPLOAD, 4000 + STRATA_METRIC_DOWNLOAD, 4000 + STRATA_METRIC_READ, 4000 + STRATA_METRIC_WRITE,
+             4000 + STRATA_METRIC_COMM);
     must_hold(text, moved);
     must_hold(text, "\"status\":\"ok\",\"weights_digest\":\"one\",\"state_digest\":\"other\"}}\n");
     free(text);
@@ -133,16 +135,16 @@ TEST(a_fraction_of_no_rate_is_unknown)
 {
     static const struct strata_plan_info plan;
     struct strata_step r = STRATA_STEP_INIT;
-    struct cli_step got = {0};
+    struct strata_metrics got = {0};
 
     r.tokens = 600;
     r.seconds = 20;
-    cli_step_fill(&got, &plan, NULL, &r, 1, 600);
-    assert_true(isnan(got.value[CLI_MFU]));
-    assert_true(got.value[CLI_TOKENS_PER_SECOND] == 30);
+    st_metrics_fill(&got, &plan, NULL, &r, 1, 600);
+    assert_true(isnan(got.value[STRATA_METRIC_MFU]));
+    assert_true(got.value[STRATA_METRIC_TOKENS_PER_SECOND] == 30);
     r.seconds = 0;
-    cli_step_fill(&got, &plan, NULL, &r, 1, 600);
-    assert_true(got.value[CLI_TOKENS_PER_SECOND] == 0);
+    st_metrics_fill(&got, &plan, NULL, &r, 1, 600);
+    assert_true(got.value[STRATA_METRIC_TOKENS_PER_SECOND] == 0);
 }
 
 /* The block for people after steps of which those from `first` to `last` are under pressure. */
@@ -158,10 +160,10 @@ static char *block_of(const struct strata_plan_info *plan, int first, int last)
     assert_non_null(file);
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     for (int i = 1; i <= 4; i++) {
-        struct cli_step step = {.stalled_by = STRATA_LANE_COUNT};
+        struct strata_metrics step = {.stalled_by = STRATA_LANE_COUNT};
 
-        step.value[CLI_STEP_SECONDS] = 1;
-        step.value[CLI_COMM] = 2048;
+        step.value[STRATA_METRIC_STEP_SECONDS] = 1;
+        step.value[STRATA_METRIC_COMM] = 2048;
         step.pressed = i >= first && i <= last;
         cli_medians_add(m, &step);
     }
@@ -215,10 +217,10 @@ TEST(time_left_is_by_an_average)
 
     assert_non_null(file);
     for (int i = 1; i <= 2; i++) {
-        struct cli_step step = step_of(0);
+        struct strata_metrics step = step_of(0);
 
-        step.value[CLI_STEP] = i;
-        step.value[CLI_STEP_SECONDS] = i * 10;
+        step.value[STRATA_METRIC_STEP] = i;
+        step.value[STRATA_METRIC_STEP_SECONDS] = i * 10;
         cli_progress_step(&p, &step);
     }
     assert_int_equal(fclose(file), 0);
@@ -234,11 +236,11 @@ TEST(weights_that_became_infinite_are_told)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     struct cli_progress p = {.file = file, .steps_total = 1, .every = 1};
-    struct cli_step step = step_of(0);
+    struct strata_metrics step = step_of(0);
 
     assert_non_null(file);
-    step.value[CLI_STEP] = 1;
-    step.value[CLI_WEIGHTS_OVERFLOWED] = 3;
+    step.value[STRATA_METRIC_STEP] = 1;
+    step.value[STRATA_METRIC_WEIGHTS_OVERFLOWED] = 3;
     cli_progress_step(&p, &step);
     assert_int_equal(fclose(file), 0);
     must_hold(text, " | 3 weights are infinite in 16 bits | ");

@@ -1,19 +1,19 @@
-/* cli/report/losses.c - see losses.h. */
-#include "cli/report/losses.h"
-#include "core/base/print.h"
+/* run/losses.c - see losses.h. */
+#include "run/losses.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-double cli_losses_mean(struct cli_losses *l, double loss)
+double st_losses_mean(struct st_losses *l, double loss)
 {
     double sum = 0;
     uint64_t count;
 
     if (isfinite(loss))
-        l->last[l->count++ % CLI_LOSSES_MEAN] = loss;
-    count = l->count < CLI_LOSSES_MEAN ? l->count : CLI_LOSSES_MEAN;
+        l->last[l->count++ % ST_LOSSES_MEAN] = loss;
+    count = l->count < ST_LOSSES_MEAN ? l->count : ST_LOSSES_MEAN;
     for (uint64_t i = 0; i < count; i++)
         sum += l->last[i];
     return count > 0 ? sum / (double)count : (double)NAN;
@@ -40,27 +40,27 @@ static double value_of(uint64_t bits)
 #define NOTE "evals 2 %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 " %" PRIu64 " %016" PRIx64 " %u"
 #define READ "evals 2 %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %16" SCNx64 " %" SCNu64 " %16" SCNx64 " %u%n"
 
-void cli_evals_note(const struct cli_evals *e, char note[CLI_EVALS_NOTE_MAX])
+void st_evals_note(const struct st_evals *e, char note[ST_EVALS_NOTE_MAX])
 {
     int fill;
 
     note[0] = '\0';
     if (e->count == 0)
         return;
-    fill = snprintf(note, CLI_EVALS_NOTE_MAX, NOTE, e->targets, e->count, e->worse, e->best_step, bits_of(e->best), e->last_step,
+    fill = snprintf(note, ST_EVALS_NOTE_MAX, NOTE, e->targets, e->count, e->worse, e->best_step, bits_of(e->best), e->last_step,
                     bits_of(e->last), e->lowest_count);
     for (uint32_t i = 0; i < e->lowest_count; i++)
-        fill += snprintf(note + fill, CLI_EVALS_NOTE_MAX - (size_t)fill, " %016" PRIx64, bits_of(e->lowest[i]));
+        fill += snprintf(note + fill, ST_EVALS_NOTE_MAX - (size_t)fill, " %016" PRIx64, bits_of(e->lowest[i]));
 }
 
-static bool read_note(struct cli_evals *e, const char *note)
+static bool read_note(struct st_evals *e, const char *note)
 {
     uint64_t best, last, bits;
     int used = 0, more = 0;
 
     if (sscanf(note, READ, &e->targets, &e->count, &e->worse, &e->best_step, &best, &e->last_step, &last, &e->lowest_count,
                &used) != 8 ||
-        e->lowest_count > CLI_LOWEST_MAX)
+        e->lowest_count > ST_LOWEST_MAX)
         return false;
     e->best = value_of(best);
     e->last = value_of(last);
@@ -72,9 +72,9 @@ static bool read_note(struct cli_evals *e, const char *note)
     return true;
 }
 
-void cli_evals_begin(struct cli_evals *e, uint32_t keep, uint64_t patience, const char *note)
+void st_evals_begin(struct st_evals *e, uint32_t keep, uint64_t patience, const char *note)
 {
-    const struct cli_evals none = {.keep = keep, .patience = patience, .best = (double)NAN, .last = (double)NAN};
+    const struct st_evals none = {.keep = keep, .patience = patience, .best = (double)NAN, .last = (double)NAN};
 
     *e = none;
     if (note != NULL && note[0] != '\0' && !read_note(e, note))
@@ -82,7 +82,7 @@ void cli_evals_begin(struct cli_evals *e, uint32_t keep, uint64_t patience, cons
 }
 
 /* Puts a loss in its place among the lowest.  False: it is none of them. */
-static bool insert(struct cli_evals *e, double loss)
+static bool insert(struct st_evals *e, double loss)
 {
     uint32_t at = e->lowest_count < e->keep ? e->lowest_count : e->keep;
 
@@ -97,7 +97,7 @@ static bool insert(struct cli_evals *e, double loss)
     return true;
 }
 
-bool cli_evals_over(struct cli_evals *e, uint64_t targets)
+bool st_evals_over(struct st_evals *e, uint64_t targets)
 {
     const bool same = e->targets == 0 || e->targets == targets;
 
@@ -105,7 +105,7 @@ bool cli_evals_over(struct cli_evals *e, uint64_t targets)
     return same;
 }
 
-bool cli_evals_take(struct cli_evals *e, uint64_t step, double loss)
+bool st_evals_take(struct st_evals *e, uint64_t step, double loss)
 {
     const bool lower = isfinite(loss) && !(loss >= e->best);
 
@@ -122,36 +122,12 @@ bool cli_evals_take(struct cli_evals *e, uint64_t step, double loss)
     return isfinite(loss) && e->keep > 0 && insert(e, loss);
 }
 
-bool cli_evals_stop(const struct cli_evals *e)
+bool st_evals_stop(const struct st_evals *e)
 {
     return e->patience > 0 && e->worse >= e->patience;
 }
 
-bool cli_evals_has(const struct cli_evals *e, uint64_t step)
+bool st_evals_has(const struct st_evals *e, uint64_t step)
 {
     return e->count > 0 && e->last_step == step && isfinite(e->last);
-}
-
-/* --- the summary --- */
-
-void cli_evals_print(const struct cli_evals *e, FILE *file)
-{
-    if (e->count == 0)
-        return;
-    st_print(file, "  evaluations   best loss %.4f after step %" PRIu64 ", last %.4f after step %" PRIu64, e->best, e->best_step,
-             e->last, e->last_step);
-    if (cli_evals_stop(e))
-        st_print(file, "; ended early: %" PRIu64 " in a row without a lower one", e->worse);
-    st_print_text(file, "\n");
-}
-
-void cli_evals_put(const struct cli_evals *e, struct st_json_writer *w)
-{
-    if (e->count == 0)
-        return;
-    st_json_put_double(w, "best_eval_loss", e->best);
-    st_json_put_u64(w, "best_eval_step", e->best_step);
-    st_json_put_double(w, "last_eval_loss", e->last);
-    st_json_put_u64(w, "last_eval_step", e->last_step);
-    st_json_put_bool(w, "ended_early", cli_evals_stop(e));
 }
