@@ -32,7 +32,7 @@ struct st_unit {
 
 /* A page's sum while a unit's ops add to it. */
 struct st_open_sum {
-    uint32_t page, number; /* which of the unit's pages it is */
+    uint32_t page, number; /* which of the unit's sums it is */
     uint32_t buffer;       /* on the device; ST_NO_BUFFER: nothing of the page is trained */
     bool opens, closes;    /* no layer adds to it before this one, or after it, in a micro-batch */
 };

@@ -315,8 +315,10 @@ static void unit_backward(struct st_emitter *e, const struct st_micros *micros, 
     e->current = *u;
     for (uint32_t i = 0; weighs && i < u->count; i++)
         weights[i] = st_emit_device_weight(e, page_of(e, u, i), BACKWARD);
-    for (uint32_t i = 0; i < u->count; i++)
-        sums[i] = st_emit_open_sum(e, page_of(e, u, i), u->layer, i, micros->first);
+    for (uint32_t i = 0, number = 0; i < u->count; i++) {
+        sums[i] = st_emit_open_sum(e, page_of(e, u, i), u->layer, number, micros->first);
+        number += sums[i].buffer != ST_NO_BUFFER;
+    }
     for (uint32_t m = micros->first; m < micros->end; m++) {
         st_emit_call(e, u, kind, BACKWARD, m, weights, sums);
         for (uint32_t i = 0; i < u->count && !horizontal; i++)

@@ -397,6 +397,9 @@ void st_emit_forget_page(struct st_emitter *e, uint32_t p)
     for (uint32_t i = 0; i < pool->count; i++)
         if (pool->holds[i] == p)
             pool->holds[i] = ST_NO_BUFFER;
+    for (uint32_t i = 0; i < e->lay->host_weights.count; i++)
+        if (e->lay->host_weights.holds[i] == p)
+            e->lay->host_weights.holds[i] = ST_NO_BUFFER;
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

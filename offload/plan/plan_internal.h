@@ -67,10 +67,11 @@ struct st_plan_sums {
     uint64_t *internals_from;       /* [layer_count + 1]: on the device, of the blocks from this one on, */
     uint64_t *internals_most;       /* and the largest of those before it */
     uint64_t boundaries[2];         /* bytes of all of them, on the device and elsewhere, */
-    uint64_t boundaries_plain, boundary_most; /* without padding; of the largest */
-    uint32_t pages_at_once, sums_at_once; /* pages, and trained ones, that a block's ops have: most of any block, at least 1 */
-    bool trained_f32;                     /* every trained group is stored in fp32 */
-    bool slices_save;                     /* the plain pages' shards and a slot for one are smaller than the pages */
+    uint64_t boundaries_plain, boundary_most;             /* without padding; of the largest */
+    uint32_t pages_at_once, sums_at_once, leaves_at_once; /* pages, trained ones, and those with the small one, that a block's ops
+                                                             have: most of any block, at least 1 */
+    bool trained_f32;                                     /* every trained group is stored in fp32 */
+    bool slices_save; /* the plain pages' shards and a slot for one are smaller than the pages */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);

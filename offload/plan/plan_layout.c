@@ -367,7 +367,7 @@ static uint32_t reduce_slots(const struct st_plan *plan)
 
     if (st_place_horizontal(plan))
         return depth > 2 ? 2 : depth;
-    return depth * plan->sums->sums_at_once;
+    return depth * plan->sums->leaves_at_once;
 }
 
 static void lay_slots(struct st_walk *k)
@@ -380,8 +380,7 @@ static void lay_slots(struct st_walk *k)
     struct st_layout *lay = k->lay;
 
     st_walk_take_pool(k, &lay->weights, slots->weights + pages, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
-    st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
-                      ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->host_weights, slots->host_weights + pages, STRATA_TIER_HOST, k->from_nvme, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->host_grads, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->unkept_grads,
                       ST_ITEM_GRADIENT_SLOTS);
     st_walk_take_pool(k, &lay->grads, slots->grads + sums, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
@@ -478,7 +477,7 @@ static uint32_t beside(uint32_t slots, uint32_t at_once)
 struct st_slots st_layout_slots(const struct st_layout *lay, const struct st_plan_sums *sums)
 {
     return (struct st_slots){.weights = beside(lay->weights.count, sums->pages_at_once),
-                             .host_weights = larger(lay->host_weights.count, lay->host_grads.count),
+                             .host_weights = larger(beside(lay->host_weights.count, sums->pages_at_once), lay->host_grads.count),
                              .states = lay->states.count,
                              .streamed_states = lay->streamed_states.count,
                              .acts = lay->acts.count,

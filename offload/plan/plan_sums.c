@@ -119,12 +119,12 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
     sums->layer_end = malloc(count * sizeof(*sums->layer_end));
     if (sums->internals_from == NULL || sums->internals_most == NULL || sums->layer_end == NULL)
         return st_nomem(0);
-    sums->pages_at_once = sums->sums_at_once = 1;
+    sums->pages_at_once = sums->sums_at_once = sums->leaves_at_once = 1;
     for (uint32_t l = count; l-- > 0;) {
         const struct st_layer *layer = &w->layers[l], *above = layer + 1;
         const bool last = l + 1 == count || layer->kind != above->kind || layer->forward_flops != above->forward_flops ||
                           layer->backward_flops != above->backward_flops;
-        uint32_t pages = 0, trained = 0;
+        uint32_t pages = 0, trained = 0, all = 0;
 
         sums->layer_end[l] = last ? l + 1 : sums->layer_end[l + 1];
         sums->internals_from[l] = sums->internals_from[l + 1] + (l < end ? st_device_bytes(layer->internal_bytes) : 0);
@@ -133,9 +133,11 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
 
             pages += !st_place_is_small(plan, p);
             trained += !st_place_is_small(plan, p) && st_place_trained(plan, p);
+            all += st_place_trained(plan, p);
         }
         sums->pages_at_once = pages > sums->pages_at_once ? pages : sums->pages_at_once;
         sums->sums_at_once = trained > sums->sums_at_once ? trained : sums->sums_at_once;
+        sums->leaves_at_once = all > sums->leaves_at_once ? all : sums->leaves_at_once;
     }
     for (uint32_t l = 0; l < end; l++)
         sums->internals_most[l + 1] =

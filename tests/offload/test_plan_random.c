@@ -6,6 +6,8 @@
  * of different capacities that does not hold, since more memory may be spent on slots that shorten the step rather than on
  * state. */
 #include "offload/plan/plan_internal.h"
+#include "offload/simulate/bounds.h"
+#include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
 #include "program_roles.h"
 #include "tests/common/test.h"
@@ -37,8 +39,13 @@ static void make_case(struct random_case *c, struct plan_draws *draws)
 {
     *c = (struct random_case){.machine = {.name = "random", .capacity.workers = 2}};
     snprintf(c->what, sizeof(c->what), "seed %llu", (unsigned long long)draws->seed);
-    plan_random_workload(&c->w, draws, false);
+    if (draws->seed % 4 == 0)
+        plan_random_layers(&c->w, draws);
+    else
+        plan_random_workload(&c->w, draws, false);
     plan_random_policy(&c->policy, draws, &c->w);
+    if (plan_shares(&c->w) && c->w.grad_accum > 1)
+        c->policy.accumulation = ST_ACCUMULATE_AUTO;
     c->machine.capacity.device_is_host = plan_draw(draws, 2) == 0;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         c->machine.capacity.bytes[t] = (1ull << (20 + plan_draw(draws, 15))) + plan_draw(draws, 1u << 20);
@@ -152,8 +159,24 @@ static void check_moved(const struct st_plan *plan, const struct random_case *c)
           "closed form of NVMe bytes");
 }
 
+/* A step takes no less than its bound. */
+static void check_clock(const struct st_plan *plan, const struct random_case *c)
+{
+    struct st_machine m = c->machine;
+    struct st_simulation sim;
+    struct st_bounds bounds;
+
+    m.rates.matmul_flops = m.rates.upload = m.rates.download = m.rates.update = 1e9;
+    m.rates.read = m.rates.write = m.rates.mixed = m.rates.checksum = m.rates.link_node = 1e9;
+    st_bounds_make(&bounds, &plan->program, &m);
+    if (st_simulate(&sim, &plan->program, &m) != STRATA_OK)
+        fail_msg("%s: %s", c->what, strata_last_error());
+    check(sim.seconds >= bounds.schedule * (1 - 1e-9) && sim.seconds >= bounds.hardware * (1 - 1e-9), c, "faster than its bound");
+}
+
 static void check_plan(const struct st_plan *plan, const struct random_case *c)
 {
+    check_clock(plan, c);
     check_memory(plan, c);
     check_traffic(plan, c);
     check_tiers(plan, c);
