@@ -58,6 +58,18 @@ struct st_cast {
     strata_dtype to, from;
 };
 
+/* C [rows, cols] fp32 = scale (op(P) op(Q)), or scale (C + op(P) op(Q)), in fp32: for each element fma(P, Q, sum) in order of k,
+ * then the scale.  Made for few rows, columns or k; any will do. */
+struct st_thin {
+    uint32_t rows, cols, k;
+    uint32_t ldp, ldq, ldc, ld_to; /* elements between rows as stored */
+    bool trans_p, trans_q;         /* stored [k, rows] / [cols, k]; trans_q: Q is F32 */
+    bool add;
+    float scale;
+    strata_dtype p, q;
+    strata_dtype to; /* dtype of a result that goes elsewhere, rounded once; C is scratch then */
+};
+
 /* Dropout of dense rows: an element is kept where its 32 random bits are at least `limit`, and multiplied by `scale` then.  Row r
  * is position (first + r) % seq of sequence `sequence` + (first + r) / seq.  Column c has word c % 4 of the block that
  * Philox4x32-10 (Salmon et al., SC 2011) gives for the key `key` and the counter (c / 4, position, sequence's low half, its high

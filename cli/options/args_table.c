@@ -110,7 +110,7 @@ static const struct cli_option options[] = {
     {{"fp16"}, TRAINS | CLI_CMD_CHECK, VALUE_FLAG, NO_OFFSET, "fp16.enabled", 0, 0, NULL, "compute in fp16, with a loss scale"},
     {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},
     HEADING("Adapters"),
-    {{"lora"}, TRAINS | CLI_CMD_CHECK, VALUE_TEXT, AT(lora), "strata.lora", 0, 0, "FILE.json",
+    {{"lora"}, TRAINS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(lora), "strata.lora", 0, 0, "FILE.json",
      "train adapters as this adapter_config.json of PEFT's says, in place of strata.lora"},
     {{"adapter"}, TRAINS | CLI_CMD_GENERATE | CLI_CMD_EXPORT, VALUE_TEXT, AT(adapter), "model.adapter", 0, 0, "DIR",
      "go on training the adapter of a directory that PEFT or --out wrote"},

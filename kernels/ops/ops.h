@@ -3,8 +3,8 @@
  * One source (ops_*.inc), compiled per instruction set with -ffp-contract=off: every result is a stated sequence of correctly
  * rounded add, sub, mul, div and sqrt, so all tables give the same bits (for numbers; the payload of a NaN is not fixed). Tensors
  * of dtype `dt` (F32, BF16 or F16) are widened on load and rounded (nearest even, NaN 0x7fc0 or 0x7e00) once on store; arithmetic
- * in between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows in index order. exp and
- * log are our own: ops_math.inc states their errors.
+ * in between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows in index order; `thin`
+ * rounds a product and its sum together (fma).  exp and log are our own: ops_math.inc states their errors.
  *
  * Ranges let the caller spread work over threads: results never depend on the split.  `ld` counts elements between rows.  A
  * pointer needs only the alignment of its element. */
@@ -52,6 +52,8 @@ struct st_ops {
     /* out[r] = sum over c of a[r][c] * b[r][c]. */
     void (*dot_rows)(float *out, const void *a, size_t lda, const void *b, size_t ldb, uint32_t rows, uint32_t cols,
                      strata_dtype dt);
+    /* The product, or a range of its rows or columns: see st_thin. */
+    void (*thin)(const struct st_thin *t, float *c, void *to, const void *p, const void *q);
     /* y = (x - mean) * rstd * weight + bias; stats[r] = {mean, rstd}. */
     void (*norm_forward)(void *y, float *stats, const void *x, const void *weight, const void *bias, uint32_t rows, uint32_t cols,
                          float eps, strata_dtype dt);

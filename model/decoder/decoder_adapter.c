@@ -1,8 +1,8 @@
 /* model/decoder/decoder_adapter.c - linear layers that have adapters, forward and backward.
  *
  * y = round(W x + b + s B (A x)): what the base's product gives in fp32 is not rounded before the adapter's is added.  All
- * products with A and B are of fp32 operands.  Rows go through the workspace at most ST_ADAPTED_ROWS at once, so that bits never
- * depend on budgets.
+ * products with A and B are of fp32 operands, which a device without thin products wants widened.  Rows go through the workspace
+ * at most ST_ADAPTED_ROWS at once, so that bits never depend on budgets.
  *
  * In training with dropout each adapter sees x through another mask.  A mask is not kept but drawn wherever it is needed, as
  * it depends on nothing but the seed, the adapter's name, the sequence, the position and the column. */
@@ -30,29 +30,68 @@ static const void *elem(const void *values, uint64_t at, strata_dtype dt)
     return (const unsigned char *)values + at * strata_dtype_bytes(dt);
 }
 
-/* to[count, cols] fp32, dense */
-static strata_status widen(const struct st_frame *f, float *to, const void *from, uint32_t count, uint32_t cols, uint32_t stride)
+/* An operand of a product. */
+struct operand {
+    const void *values;
+    uint32_t stride;
+    strata_dtype dt;
+};
+
+/* `cols` columns of rows, in fp32 by way of `to` where the device has no thin products. */
+static strata_status operand_of(const struct st_frame *f, struct operand *out, float *to, const void *from, uint32_t rows,
+                                uint32_t cols, uint32_t stride)
 {
     const struct st_cast cast = {
-        .rows = count, .cols = cols, .to_stride = cols, .from_stride = stride, .to = STRATA_F32, .from = f->dt};
+        .rows = rows, .cols = cols, .to_stride = cols, .from_stride = stride, .to = STRATA_F32, .from = f->dt};
 
+    *out = (struct operand){from, stride, f->dt};
+    if (f->ops->thin != NULL)
+        return STRATA_OK;
+    *out = (struct operand){to, cols, STRATA_F32};
     return f->ops->cast(f->dev, &cast, to, from);
 }
 
-/* C = op(A) op(B), or += , all fp32 */
+/* C = factor op(A) op(B), or C += op(A) op(B), in fp32.  `to`: only with thin products, what C comes to, rounded to rows of the
+ * model's dtype; C is scratch then. */
 struct product {
-    uint32_t m, n, k, lda, ldb, ldc;
+    uint32_t m, n, k, ldc, ld_to;
     bool trans_a, trans_b, accumulate;
+    float factor;
+    void *to;
 };
 
-static strata_status multiply(const struct st_frame *f, const struct product *p, float *c, const float *a, const void *b)
+static strata_status multiply_thin(const struct st_frame *f, const struct product *p, float *c, const struct operand *a,
+                                   const struct operand *b)
+{
+    const struct st_thin t = {
+        .rows = p->m,
+        .cols = p->n,
+        .k = p->k,
+        .ldp = a->stride,
+        .ldq = b->stride,
+        .ldc = p->ldc,
+        .ld_to = p->ld_to,
+        .trans_p = p->trans_a,
+        .trans_q = p->trans_b,
+        .add = p->accumulate,
+        .scale = p->accumulate ? 1.0f : p->factor,
+        .p = a->dt,
+        .q = b->dt,
+        .to = f->dt,
+    };
+
+    return f->ops->thin(f->dev, &t, c, p->to, a->values, b->values);
+}
+
+static strata_status multiply(const struct st_frame *f, const struct product *p, float *c, const struct operand *a,
+                              const struct operand *b)
 {
     const struct st_matmul mm = {
         .m = p->m,
         .n = p->n,
         .k = p->k,
-        .lda = p->lda,
-        .ldb = p->ldb,
+        .lda = a->stride,
+        .ldb = b->stride,
         .ldc = p->ldc,
         .trans_a = p->trans_a,
         .trans_b = p->trans_b,
@@ -60,13 +99,20 @@ static strata_status multiply(const struct st_frame *f, const struct product *p,
         .ab_dtype = STRATA_F32,
         .c_dtype = STRATA_F32,
     };
+    strata_status st;
 
-    return f->ops->matmul(f->dev, &mm, c, a, b, NULL);
+    if (f->ops->thin != NULL)
+        return multiply_thin(f, p, c, a, b);
+    st = f->ops->matmul(f->dev, &mm, c, a->values, b->values, NULL);
+    return st != STRATA_OK || p->accumulate || p->factor == 1.0f
+               ? st
+               : f->ops->scale(f->dev, c, c, p->factor, (uint64_t)p->m * p->n, STRATA_F32);
 }
 
-static strata_status scale(const struct st_frame *f, float *values, float factor, uint64_t elems)
+/* A [rank, in] or B [count, rank]. */
+static struct operand factor(const struct st_frame *f, uint64_t at, uint32_t cols)
 {
-    return factor == 1.0f ? STRATA_OK : f->ops->scale(f->dev, values, values, factor, elems, STRATA_F32);
+    return (struct operand){st_frame_weight(f, at), cols, STRATA_F32};
 }
 
 static bool drops(const struct st_frame *f)
@@ -91,42 +137,52 @@ static struct st_dropout mask(const struct st_block *b, const struct st_linear *
                                .from = b->f->dt};
 }
 
-/* adapted_in [rows, in]: the rows of x, as all adapters have them; nothing, where each drops others. */
-static strata_status widen_input(const struct st_block *b, const struct st_linear *l, const struct rows *r, const void *x)
+/* The rows of x as all adapters have them; with dropout *in is not set here, as each drops others. */
+static strata_status shared_input(const struct st_block *b, struct operand *in, const struct st_linear *l, const struct rows *r,
+                                  const void *x)
 {
-    return drops(b->f) ? STRATA_OK : widen(b->f, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt), r->count, l->in, l->in);
+    return drops(b->f) ? STRATA_OK
+                       : operand_of(b->f, in, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt), r->count, l->in, l->in);
 }
 
-/* The same for one adapter. */
-static strata_status drop_input(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                const struct rows *r, const void *x)
+/* With dropout: *in = those that one adapter has. */
+static strata_status drop_input(const struct st_block *b, struct operand *in, const struct st_linear *l,
+                                const struct st_linear_adapter *ad, const struct rows *r, const void *x)
 {
     const struct st_dropout d = mask(b, l, ad, r);
 
-    return drops(b->f) ? b->f->ops->dropout(b->f->dev, &d, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt)) : STRATA_OK;
+    if (!drops(b->f))
+        return STRATA_OK;
+    *in = (struct operand){b->adapted_in, l->in, STRATA_F32};
+    return b->f->ops->dropout(b->f->dev, &d, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt));
 }
 
-/* adapted_rank[0] [rows, r] = s A x, x being in `adapted_in` */
-static strata_status down(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad, uint32_t rows)
+/* adapted_rank[0] [rows, r] = s A x */
+static strata_status down(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad, uint32_t rows,
+                          const struct operand *in)
 {
-    const struct product p = {.m = rows, .n = ad->rank, .k = l->in, .lda = l->in, .ldb = l->in, .ldc = ad->rank, .trans_b = true};
-    const strata_status st = multiply(b->f, &p, b->adapted_rank[0], b->adapted_in, st_frame_weight(b->f, ad->a));
+    const struct product p = {.m = rows, .n = ad->rank, .k = l->in, .ldc = ad->rank, .trans_b = true, .factor = ad->scale};
+    const struct operand a = factor(b->f, ad->a, l->in);
 
-    return st == STRATA_OK ? scale(b->f, b->adapted_rank[0], ad->scale, (uint64_t)rows * ad->rank) : st;
+    return multiply(b->f, &p, b->adapted_rank[0], in, &a);
 }
 
-/* adapted_rank[1] [rows, r] = s dy B; leaves dy, widened, in `adapted_out` */
-static strata_status up_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                 const struct rows *r, const void *dy)
+/* adapted_rank[1] [rows, r] = s dy B; *out: dy, which may lie in `adapted_out`. */
+static strata_status up_backward(const struct st_block *b, struct operand *out, const struct st_linear *l,
+                                 const struct st_linear_adapter *ad, const struct rows *r, const void *dy)
 {
-    const struct product p = {.m = r->count, .n = ad->rank, .k = ad->count, .lda = ad->count, .ldb = ad->rank, .ldc = ad->rank};
+    const struct product p = {.m = r->count, .n = ad->rank, .k = ad->count, .ldc = ad->rank, .factor = ad->scale};
+    const struct operand of_b = factor(b->f, ad->b, ad->rank);
     const void *from = elem(dy, at_row(r, l->stride) + ad->first, b->f->dt);
-    strata_status st;
+    const strata_status st = operand_of(b->f, out, b->adapted_out, from, r->count, ad->count, l->stride);
 
-    if ((st = widen(b->f, b->adapted_out, from, r->count, ad->count, l->stride)) != STRATA_OK ||
-        (st = multiply(b->f, &p, b->adapted_rank[1], b->adapted_out, st_frame_weight(b->f, ad->b))) != STRATA_OK)
-        return st;
-    return scale(b->f, b->adapted_rank[1], ad->scale, (uint64_t)r->count * ad->rank);
+    return st == STRATA_OK ? multiply(b->f, &p, b->adapted_rank[1], out, &of_b) : st;
+}
+
+/* What down() and up_backward() leave. */
+static struct operand rank_operand(const struct st_block *b, uint32_t which, const struct st_linear_adapter *ad)
+{
+    return (struct operand){b->adapted_rank[which], ad->rank, STRATA_F32};
 }
 
 static bool is_in(const struct st_linear_adapter *ad, const struct st_linear_part *part)
@@ -134,119 +190,135 @@ static bool is_in(const struct st_linear_adapter *ad, const struct st_linear_par
     return ad->first >= part->first && ad->first < part->first + part->count;
 }
 
-/* The rows' columns of the part in `adapted_out`, fp32: the base's, and what each adapter adds. */
+/* `adapted_out` to y: what no adapter adds to.  Thin products round the columns of theirs. */
+static strata_status round_columns(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                   const struct rows *r, void *y)
+{
+    const struct st_cast cast = {.rows = r->count,
+                                 .cols = part->count,
+                                 .to_stride = l->stride,
+                                 .from_stride = part->count,
+                                 .to = b->f->dt,
+                                 .from = STRATA_F32};
+    uint32_t adapted = 0;
+
+    for (uint32_t i = 0; i < l->adapter_count; i++)
+        adapted += is_in(&l->adapters[i], part) ? l->adapters[i].count : 0;
+    return b->f->ops->thin != NULL && adapted == part->count ? STRATA_OK : b->f->ops->cast(b->f->dev, &cast, y, b->adapted_out);
+}
+
+/* y: the first row's first column of the part. */
+static strata_status add_adapter(const struct st_block *b, const struct st_linear_part *part, const struct st_linear *l,
+                                 const struct st_linear_adapter *ad, uint32_t rows, void *y)
+{
+    const uint32_t first = ad->first - part->first;
+    const struct operand t = rank_operand(b, 0, ad), of_b = factor(b->f, ad->b, ad->rank);
+    const struct product up = {.m = rows,
+                               .n = ad->count,
+                               .k = ad->rank,
+                               .ldc = part->count,
+                               .ld_to = l->stride,
+                               .trans_b = true,
+                               .accumulate = true,
+                               .to = b->f->ops->thin != NULL ? st_column(y, first, b->f->dt) : NULL};
+
+    return multiply(b->f, &up, b->adapted_out + first, &t, &of_b);
+}
+
+/* The rows' columns of the part: the base's in `adapted_out`, fp32, and what each adapter adds. */
 static strata_status rows_forward(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
-                                  const struct rows *r, const void *x)
+                                  const struct rows *r, void *y, const void *x)
 {
     const struct st_linear_product base = {.layer = l, .part = part, .rows = r->count, .stride = part->count, .dt = STRATA_F32};
-    const void *from = elem(x, at_row(r, l->in), b->f->dt);
+    const bool thin = b->f->ops->thin != NULL;
+    struct operand in;
     strata_status st;
 
-    if ((st = st_linear_multiply(b, &base, b->adapted_out, from)) != STRATA_OK || (st = widen_input(b, l, r, x)) != STRATA_OK)
+    if ((st = st_linear_multiply(b, &base, b->adapted_out, elem(x, at_row(r, l->in), b->f->dt))) != STRATA_OK ||
+        (st = shared_input(b, &in, l, r, x)) != STRATA_OK || (thin && (st = round_columns(b, l, part, r, y)) != STRATA_OK))
         return st;
     for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++) {
         const struct st_linear_adapter *ad = &l->adapters[i];
-        const struct product up = {.m = r->count,
-                                   .n = ad->count,
-                                   .k = ad->rank,
-                                   .lda = ad->rank,
-                                   .ldb = ad->rank,
-                                   .ldc = part->count,
-                                   .trans_b = true,
-                                   .accumulate = true};
 
-        if (is_in(ad, part) && (st = drop_input(b, l, ad, r, x)) == STRATA_OK && (st = down(b, l, ad, r->count)) == STRATA_OK)
-            st = multiply(b->f, &up, b->adapted_out + ad->first - part->first, b->adapted_rank[0], st_frame_weight(b->f, ad->b));
+        if (is_in(ad, part) && (st = drop_input(b, &in, l, ad, r, x)) == STRATA_OK &&
+            (st = down(b, l, ad, r->count, &in)) == STRATA_OK)
+            st = add_adapter(b, part, l, ad, r->count, y);
     }
-    return st;
+    return st == STRATA_OK && !thin ? round_columns(b, l, part, r, y) : st;
 }
 
 strata_status st_adapted_forward(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part, void *y,
                                  const void *x)
 {
-    const struct st_frame *f = b->f;
     strata_status st = STRATA_OK;
 
-    for (struct rows r = {0}; st == STRATA_OK && next_rows(f, &r);) {
-        const struct st_cast cast = {.rows = r.count,
-                                     .cols = part->count,
-                                     .to_stride = l->stride,
-                                     .from_stride = part->count,
-                                     .to = f->dt,
-                                     .from = STRATA_F32};
-
-        if ((st = rows_forward(b, l, part, &r, x)) == STRATA_OK)
-            st = f->ops->cast(f->dev, &cast, (void *)(uintptr_t)elem(y, at_row(&r, l->stride) + part->first, f->dt),
-                              b->adapted_out);
-    }
+    for (struct rows r = {0}; st == STRATA_OK && next_rows(b->f, &r);)
+        st = rows_forward(b, l, part, &r, (void *)(uintptr_t)elem(y, at_row(&r, l->stride) + part->first, b->f->dt), x);
     return st;
 }
 
-/* dB += dy^T (s A x), dA += (s dy B)^T x; x is in `adapted_in`, or dropped into it. */
+/* dB += dy^T (s A x), dA += (s dy B)^T x */
 static strata_status adapter_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                      const struct rows *r, const void *x, const void *dy)
+                                      const struct rows *r, struct operand *in, const void *x, const void *dy)
 {
     const struct st_frame *f = b->f;
-    const struct product of_b = {.m = ad->count,
-                                 .n = ad->rank,
-                                 .k = r->count,
-                                 .lda = ad->count,
-                                 .ldb = ad->rank,
-                                 .ldc = ad->rank,
-                                 .trans_a = true,
-                                 .accumulate = true};
-    const struct product of_a = {.m = ad->rank,
-                                 .n = l->in,
-                                 .k = r->count,
-                                 .lda = ad->rank,
-                                 .ldb = l->in,
-                                 .ldc = l->in,
-                                 .trans_a = true,
-                                 .accumulate = true};
+    const struct product of_b = {
+        .m = ad->count, .n = ad->rank, .k = r->count, .ldc = ad->rank, .trans_a = true, .accumulate = true};
+    const struct product of_a = {.m = ad->rank, .n = l->in, .k = r->count, .ldc = l->in, .trans_a = true, .accumulate = true};
+    const struct operand down_rows = rank_operand(b, 0, ad), up_rows = rank_operand(b, 1, ad);
+    struct operand out;
     strata_status st;
 
-    if ((st = drop_input(b, l, ad, r, x)) != STRATA_OK || (st = down(b, l, ad, r->count)) != STRATA_OK ||
-        (st = up_backward(b, l, ad, r, dy)) != STRATA_OK ||
-        (st = multiply(f, &of_b, st_frame_grad(f, ad->b), b->adapted_out, b->adapted_rank[0])) != STRATA_OK)
+    if ((st = drop_input(b, in, l, ad, r, x)) != STRATA_OK || (st = down(b, l, ad, r->count, in)) != STRATA_OK ||
+        (st = up_backward(b, &out, l, ad, r, dy)) != STRATA_OK ||
+        (st = multiply(f, &of_b, st_frame_grad(f, ad->b), &out, &down_rows)) != STRATA_OK)
         return st;
-    return multiply(f, &of_a, st_frame_grad(f, ad->a), b->adapted_rank[1], b->adapted_in);
+    return multiply(f, &of_a, st_frame_grad(f, ad->a), &up_rows, in);
 }
 
 strata_status st_adapted_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy)
 {
-    const struct st_frame *f = b->f;
     strata_status st = STRATA_OK;
 
-    for (struct rows r = {0}; l->adapter_count > 0 && st == STRATA_OK && next_rows(f, &r);) {
-        st = widen_input(b, l, &r, x);
+    for (struct rows r = {0}; l->adapter_count > 0 && st == STRATA_OK && next_rows(b->f, &r);) {
+        struct operand in;
+
+        st = shared_input(b, &in, l, &r, x);
         for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++)
-            st = adapter_backward(b, l, &l->adapters[i], &r, x, dy);
+            st = adapter_backward(b, l, &l->adapters[i], &r, &in, x, dy);
     }
     return st;
 }
 
-/* adapted_in += (s dy B) A, by the mask */
+/* adapted_in += (s dy B) A, by the mask.  `to`: without dropout, where thin products round the rows to, or NULL. */
 static strata_status down_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                   const struct rows *r, const void *dy)
+                                   const struct rows *r, void *to, const void *dy)
 {
     const bool dropped = drops(b->f);
-    float *const to = dropped ? b->adapted_out : b->adapted_in; /* dy, which is there, has been used */
+    float *const sums = dropped ? b->adapted_out : b->adapted_in; /* dy, which may be there, has been used */
     const struct product p = {
-        .m = r->count, .n = l->in, .k = ad->rank, .lda = ad->rank, .ldb = l->in, .ldc = l->in, .accumulate = !dropped};
+        .m = r->count, .n = l->in, .k = ad->rank, .ldc = l->in, .ld_to = l->in, .accumulate = !dropped, .factor = 1.0f, .to = to};
+    const struct operand up_rows = rank_operand(b, 1, ad), of_a = factor(b->f, ad->a, l->in);
     struct st_dropout d = mask(b, l, ad, r);
+    struct operand out;
     strata_status st;
 
     d.from = STRATA_F32;
     d.add = true;
-    if ((st = up_backward(b, l, ad, r, dy)) != STRATA_OK ||
-        (st = multiply(b->f, &p, to, b->adapted_rank[1], st_frame_weight(b->f, ad->a))) != STRATA_OK || !dropped)
+    if ((st = up_backward(b, &out, l, ad, r, dy)) != STRATA_OK || (st = multiply(b->f, &p, sums, &up_rows, &of_a)) != STRATA_OK ||
+        !dropped)
         return st;
-    return b->f->ops->dropout(b->f->dev, &d, b->adapted_in, to);
+    return b->f->ops->dropout(b->f->dev, &d, b->adapted_in, sums);
 }
 
-/* The rows' gradients of the input in `adapted_in`, fp32. */
-static strata_status rows_backward(const struct st_block *b, const struct st_linear *l, const struct rows *r, const void *dy)
+/* dx: the rows' gradients of the input, summed in `adapted_in`, fp32. */
+static strata_status rows_backward(const struct st_block *b, const struct st_linear *l, const struct rows *r, void *dx,
+                                   const void *dy)
 {
+    const struct st_frame *f = b->f;
+    const bool thin = f->ops->thin != NULL && !drops(f);
+    const struct st_cast cast = {
+        .rows = r->count, .cols = l->in, .to_stride = l->in, .from_stride = l->in, .to = f->dt, .from = STRATA_F32};
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
@@ -258,24 +330,18 @@ static strata_status rows_backward(const struct st_block *b, const struct st_lin
                                                .stride = l->in,
                                                .dt = STRATA_F32};
 
-        st = st_linear_multiply(b, &base, b->adapted_in, elem(dy, at_row(r, l->stride) + l->parts[i].first, b->f->dt));
+        st = st_linear_multiply(b, &base, b->adapted_in, elem(dy, at_row(r, l->stride) + l->parts[i].first, f->dt));
     }
     for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++)
-        st = down_backward(b, l, &l->adapters[i], r, dy);
-    return st;
+        st = down_backward(b, l, &l->adapters[i], r, thin && i + 1 == l->adapter_count ? dx : NULL, dy);
+    return st == STRATA_OK && !thin ? f->ops->cast(f->dev, &cast, dx, b->adapted_in) : st;
 }
 
 strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy)
 {
-    const struct st_frame *f = b->f;
     strata_status st = STRATA_OK;
 
-    for (struct rows r = {0}; st == STRATA_OK && next_rows(f, &r);) {
-        const struct st_cast cast = {
-            .rows = r.count, .cols = l->in, .to_stride = l->in, .from_stride = l->in, .to = f->dt, .from = STRATA_F32};
-
-        if ((st = rows_backward(b, l, &r, dy)) == STRATA_OK)
-            st = f->ops->cast(f->dev, &cast, (void *)(uintptr_t)elem(dx, at_row(&r, l->in), f->dt), b->adapted_in);
-    }
+    for (struct rows r = {0}; st == STRATA_OK && next_rows(b->f, &r);)
+        st = rows_backward(b, l, &r, (void *)(uintptr_t)elem(dx, at_row(&r, l->in), b->f->dt), dy);
     return st;
 }

@@ -281,6 +281,8 @@ static void fill_tables(struct timed_device *t, const struct st_device_ops *inne
     t->tensors = st_timed_tensor_ops;
     t->tensors.zero = timed_zero;
     t->tensors.attention_workspace = inner->tensors->attention_workspace;
+    if (inner->tensors->thin == NULL)
+        t->tensors.thin = NULL;
     t->base.ops = &t->ops;
 }
 

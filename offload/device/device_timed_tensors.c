@@ -180,6 +180,25 @@ static strata_status timed_dropout(struct st_device *dev, const struct st_dropou
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->dropout(c.inner, d, to, from) : c.st);
 }
 
+static strata_status timed_thin(struct st_device *dev, const struct st_thin *t, float *out, void *to, const void *p,
+                                const void *q)
+{
+    const bool rounds = to != NULL;
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_THIN,
+                                                                     .dt = t->p,
+                                                                     .other = rounds ? t->to : t->q,
+                                                                     .more.others = rounds,
+                                                                     .trans_a = t->trans_p,
+                                                                     .trans_b = t->trans_q,
+                                                                     .accumulate = t->add,
+                                                                     .rows = t->rows,
+                                                                     .cols = t->cols,
+                                                                     .depth = t->k});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->thin(c.inner, t, out, to, p, q) : c.st);
+}
+
 static strata_status timed_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     const struct timed_call c =

@@ -57,6 +57,7 @@ struct st_device_op_row {
     X(SCALE, scale, .values = 2)                                                                           \
     X(CAST, cast, .values = 1, .others = 1) /* dt: from; other: to */                                      \
     X(DROPOUT, dropout, .values = 1, .floats = 1) /* more.others of fp32: the sum that is added to */      \
+    X(THIN, thin, .operands = 1, .floats = 1, .flops = 2)                                                  \
     X(NF4_WIDEN, nf4_widen, .values = 1, .row_bytes = 36) /* rows: records */                              \
     X(ATTENTION_FORWARD, attention_forward, .values = 2, .kv = 2, .lse = 1, .flops = 4)                    \
     X(ATTENTION_BACKWARD, attention_backward, .values = 4, .kv = 4, .lse = 1, .flops = 10)                 \

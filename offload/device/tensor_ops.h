@@ -69,6 +69,8 @@ struct st_tensor_ops {
     strata_status (*cast)(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
     /* to [rows, cols] fp32, dense = or += dropout of from [rows, cols], dense: the same bits on every device. */
     strata_status (*dropout)(struct st_device *dev, const struct st_dropout *d, float *to, const void *from);
+    /* A thin product, on rows of C or, if it is not NULL, of `to`.  NULL on devices that have matmul instead. */
+    strata_status (*thin)(struct st_device *dev, const struct st_thin *t, float *c, void *to, const void *p, const void *q);
     /* y[elems] dt = the elements of records of NF4: the same bits on every device. */
     strata_status (*nf4_widen)(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 

@@ -13,8 +13,9 @@
  *   2  a gradient's norm: tiles of a group in a tree (struct st_norm_sum)
  *   3  gradients of the head: runs of more rows; of all matrices: the first micro-batch's written, not added to 0; activations:
  *      x times the quotient 1 / (1 + e); on a GPU the gradients of norms' weights by blocks of rows, and exp in 16 bits
- *   4  products of bf16 on AMX: sums of 32 of K at a time */
-#define ST_NUMERICS 4u
+ *   4  products of bf16 on AMX: sums of 32 of K at a time
+ *   5  products of adapters on the cpu: each product and its sum rounded together, in order of K */
+#define ST_NUMERICS 5u
 
 /* Results of END for a step, which the following update uses. */
 struct st_update_scalars {

@@ -79,6 +79,57 @@ static void run_dot(const struct call *c)
     c->ops->dot_rows(c->out[0], c->x[0], c->cols, c->x[1], c->cols, ROWS, c->cols, c->dt);
 }
 
+/* Few columns of a Q that is stored transposed; few k, to rounded rows. */
+static void run_thin(const struct call *c)
+{
+    const uint32_t few = c->cols < 3 ? c->cols : 3;
+    struct st_thin t = {.rows = ROWS,
+                        .cols = few,
+                        .k = c->cols,
+                        .ldp = c->cols,
+                        .ldq = c->cols,
+                        .ldc = few,
+                        .trans_q = true,
+                        .scale = 1.7f,
+                        .p = c->dt,
+                        .q = STRATA_F32};
+
+    c->ops->thin(&t, c->out[0], NULL, c->x[0], c->f[1]);
+    t = (struct st_thin){.rows = few,
+                         .cols = c->cols,
+                         .k = ROWS,
+                         .ldp = c->cols,
+                         .ldq = c->cols,
+                         .ldc = c->cols,
+                         .ld_to = c->cols,
+                         .trans_p = true,
+                         .add = true,
+                         .scale = 1,
+                         .p = STRATA_F32,
+                         .q = STRATA_F32,
+                         .to = c->dt};
+    c->ops->thin(&t, c->out[1], c->out[2], c->f[2], c->f[3]);
+}
+
+/* A P that is stored transposed. */
+static void run_thin_sums(const struct call *c)
+{
+    const uint32_t few = c->cols < 3 ? c->cols : 3;
+    const struct st_thin t = {.rows = c->cols,
+                              .cols = few,
+                              .k = ROWS,
+                              .ldp = c->cols,
+                              .ldq = c->cols,
+                              .ldc = few,
+                              .trans_p = true,
+                              .add = true,
+                              .scale = 1,
+                              .p = c->dt,
+                              .q = c->dt};
+
+    c->ops->thin(&t, c->out[0], NULL, c->x[2], c->x[3]);
+}
+
 static void run_norm(const struct call *c)
 {
     float *stats = c->out[1];
@@ -289,6 +340,8 @@ static const struct {
     {"round_rows, widen_rows", run_round},
     {"dropout_rows", run_dropout},
     {"dot_rows", run_dot},
+    {"thin", run_thin},
+    {"thin, sums", run_thin_sums},
     {"norm", run_norm},
     {"norm, fp32 gradient", run_norm_fp32_gradient},
     {"norm, frozen parameters", run_norm_frozen},

@@ -212,6 +212,57 @@ TEST(casts_keep_values)
     df_each_dtype(check_cast);
 }
 
+/* Operands as stored; what is not named is random or 0. */
+static void check_thin_product(struct df_device *d, const struct st_thin *t)
+{
+    const uint64_t p_elems = (uint64_t)(t->trans_p ? t->k : t->rows) * t->ldp;
+    const uint64_t q_elems = (uint64_t)(t->trans_q ? t->cols : t->k) * t->ldq, elems = (uint64_t)t->rows * t->cols;
+    void *p = df_random(d, p_elems, t->p, 1, 1, 0), *q = df_random(d, q_elems, t->q, 2, 1, 0);
+    float *c = df_random(d, elems, STRATA_F32, 3, 1, 0);
+    void *to = t->ld_to > 0 ? df_alloc(d, elems, t->to) : NULL;
+    double *want = calloc(elems, sizeof(*want));
+
+    for (uint64_t i = 0; i < elems; i++) {
+        const uint64_t r = i / t->cols, j = i % t->cols;
+
+        for (uint64_t k = 0; k < t->k; k++)
+            want[i] += df_at(p, t->trans_p ? k * t->ldp + r : r * t->ldp + k, t->p) *
+                       df_at(q, t->trans_q ? j * t->ldq + k : k * t->ldq + j, t->q);
+        want[i] = (want[i] + (t->add ? (double)c[i] : 0)) * (double)t->scale;
+    }
+    df_ok(d->tensors->thin(d->dev, t, c, to, p, q));
+    df_assert_close("thin", to != NULL ? to : (void *)c, to != NULL ? t->to : STRATA_F32, want, elems,
+                    df_tolerance(to != NULL ? t->to : STRATA_F32));
+    free(want);
+}
+
+/* Every order of storage, more and less than an item or a block of each extent. */
+static void check_thin(struct df_device *d, strata_dtype dt)
+{
+    static const uint32_t extents[][3] = {{1, 16, 200}, {150, 16, 131}, {131, 600, 16}, {16, 70, 300}, {5, 3, 1}, {70, 33, 40}};
+
+    for (uint32_t i = 0; i < 8 * sizeof(extents) / sizeof(extents[0]) && d->tensors->thin != NULL; i++) {
+        struct st_thin t = {.rows = extents[i / 8][0], .cols = extents[i / 8][1], .k = extents[i / 8][2], .p = dt, .to = dt};
+
+        t.trans_p = i % 2 != 0;
+        t.trans_q = i / 2 % 2 != 0;
+        t.add = i / 4 % 2 != 0;
+        t.scale = t.add ? 1.0f : 2.5f;
+        t.q = t.trans_q ? STRATA_F32 : dt;
+        t.ldp = (t.trans_p ? t.rows : t.k) + 3;
+        t.ldq = (t.trans_q ? t.k : t.cols) + 1;
+        t.ldc = t.cols;
+        t.ld_to = t.add ? t.cols : 0;
+        d->used = 0;
+        check_thin_product(d, &t);
+    }
+}
+
+TEST(thin_products_match)
+{
+    df_each_dtype(check_thin);
+}
+
 /* The bits of the scalar table, and nothing behind the last element. */
 static void check_nf4_widen(struct df_device *d, strata_dtype dt)
 {

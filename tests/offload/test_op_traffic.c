@@ -55,6 +55,7 @@ static const struct row table[] = {
     {SHAPE(ACTIVATION_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
     {SHAPE(ACTIVATION_BACKWARD, BF16, .rows = 1, .cols = 6400), 3 * 12800, 0},
     {SHAPE(CAST, BF16, C_FP32, .rows = 100, .cols = 64), 12800 + 25600, 0},
+    {SHAPE(THIN, BF16, C_FP32, .rows = 100, .cols = 16, .depth = 64), (100 + 16) * 64 * 2 + 6400, 2.0 * 100 * 16 * 64},
     {SHAPE(DROPOUT, BF16, C_FP32, .rows = 100, .cols = 64), 12800 + 25600, 0},
     {SHAPE(DROPOUT, FP32, C_FP32, .rows = 100, .cols = 64, .more.others = 1), 25600 + 25600 + 25600, 0},
     {SHAPE(ADD, FP32, .rows = 1, .cols = 6400), 3 * 25600, 0},

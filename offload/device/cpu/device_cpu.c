@@ -260,6 +260,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .cast = st_cpu_cast,
     .dropout = st_cpu_dropout,
     .nf4_widen = st_cpu_nf4_widen,
+    .thin = st_cpu_thin,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,
     .attention_backward = st_cpu_attention_backward,

@@ -125,6 +125,7 @@ strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const vo
 strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from);
 strata_status st_cpu_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
+strata_status st_cpu_thin(struct st_device *dev, const struct st_thin *t, float *c, void *to, const void *p, const void *q);
 strata_status st_cpu_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);

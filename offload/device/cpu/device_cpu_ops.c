@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#define THIN_LEAST 64u /* rows or columns of an item of a thin product */
+
 /* One job type for all ops: the item function says what is done, and these fields hold its operands. */
 struct op_job {
     const struct st_kernels *kernels;
@@ -163,6 +165,44 @@ strata_status st_cpu_cast(struct st_device *dev, const struct st_cast *cast, voi
 
     assert(cast->to == STRATA_F32 || cast->from == STRATA_F32);
     st_workers_run(cpu->workers, cast_item, &job, st_run_count(job.step, cast->rows));
+    return STRATA_OK;
+}
+
+struct thin_job {
+    const struct st_ops *ops;
+    const struct st_thin *t;
+    float *c;
+    void *to;
+    const void *p, *q;
+    uint32_t rows, cols; /* of an item */
+};
+
+static void thin_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct thin_job *job = ctx;
+    const uint64_t across = st_run_count(job->cols, job->t->cols);
+    const struct st_run rows = st_run_at(index / across, job->rows, job->t->rows);
+    const struct st_run cols = st_run_at(index % across, job->cols, job->t->cols);
+    struct st_thin t = *job->t;
+    const void *p = st_elem(job->p, rows.first * (t.trans_p ? 1 : t.ldp), t.p);
+    const void *q = st_elem(job->q, cols.first * (t.trans_q ? t.ldq : 1), t.q);
+
+    (void)worker;
+    t.rows = (uint32_t)rows.count;
+    t.cols = (uint32_t)cols.count;
+    job->ops->thin(&t, job->c + rows.first * t.ldc + cols.first,
+                   job->to != NULL ? st_elem_mut(job->to, rows.first * t.ld_to + cols.first, t.to) : NULL, p, q);
+}
+
+/* Items are narrow in one direction, and long where Q is transposed for each of them. */
+strata_status st_cpu_thin(struct st_device *dev, const struct st_thin *t, float *c, void *to, const void *p, const void *q)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+    struct thin_job job = {.ops = cpu->ops, .t = t, .c = c, .to = to, .p = p, .q = q};
+
+    job.rows = t->cols > THIN_LEAST || t->trans_q ? 2 * THIN_LEAST : THIN_LEAST;
+    job.cols = t->rows > THIN_LEAST ? 8 * THIN_LEAST : THIN_LEAST;
+    st_workers_run(cpu->workers, thin_item, &job, st_run_count(job.rows, t->rows) * st_run_count(job.cols, t->cols));
     return STRATA_OK;
 }
 
