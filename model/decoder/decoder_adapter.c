@@ -257,7 +257,7 @@ strata_status st_adapted_forward(const struct st_block *b, const struct st_linea
     return st;
 }
 
-/* dB += dy^T (s A x), dA += (s dy B)^T x */
+/* dB += dy^T (s A x), dA += (s dy B)^T x; leaves s dy B in adapted_rank[1]. */
 static strata_status adapter_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
                                       const struct rows *r, struct operand *in, const void *x, const void *dy)
 {
@@ -290,9 +290,10 @@ strata_status st_adapted_backward_weight(const struct st_block *b, const struct 
     return st;
 }
 
-/* adapted_in += (s dy B) A, by the mask.  `to`: without dropout, where thin products round the rows to, or NULL. */
+/* adapted_in += (s dy B) A, the former being in adapted_rank[1], by the mask.  `to`: without dropout, where thin products round
+ * the rows to, or NULL. */
 static strata_status down_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                   const struct rows *r, void *to, const void *dy)
+                                   const struct rows *r, void *to)
 {
     const bool dropped = drops(b->f);
     float *const sums = dropped ? b->adapted_out : b->adapted_in; /* dy, which may be there, has been used */
@@ -300,25 +301,22 @@ static strata_status down_backward(const struct st_block *b, const struct st_lin
         .m = r->count, .n = l->in, .k = ad->rank, .ldc = l->in, .ld_to = l->in, .accumulate = !dropped, .factor = 1.0f, .to = to};
     const struct operand up_rows = rank_operand(b, 1, ad), of_a = factor(b->f, ad->a, l->in);
     struct st_dropout d = mask(b, l, ad, r);
-    struct operand out;
-    strata_status st;
+    const strata_status st = multiply(b->f, &p, sums, &up_rows, &of_a);
 
     d.from = STRATA_F32;
     d.add = true;
-    if ((st = up_backward(b, &out, l, ad, r, dy)) != STRATA_OK || (st = multiply(b->f, &p, sums, &up_rows, &of_a)) != STRATA_OK ||
-        !dropped)
-        return st;
-    return b->f->ops->dropout(b->f->dev, &d, b->adapted_in, sums);
+    return st == STRATA_OK && dropped ? b->f->ops->dropout(b->f->dev, &d, b->adapted_in, sums) : st;
 }
 
-/* dx: the rows' gradients of the input, summed in `adapted_in`, fp32. */
+/* dx: the rows' gradients of the input, summed in `adapted_in`, fp32; with x also dA and dB. */
 static strata_status rows_backward(const struct st_block *b, const struct st_linear *l, const struct rows *r, void *dx,
-                                   const void *dy)
+                                   const void *x, const void *dy)
 {
     const struct st_frame *f = b->f;
     const bool thin = f->ops->thin != NULL && !drops(f);
     const struct st_cast cast = {
         .rows = r->count, .cols = l->in, .to_stride = l->in, .from_stride = l->in, .to = f->dt, .from = STRATA_F32};
+    struct operand in, out;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
@@ -332,16 +330,30 @@ static strata_status rows_backward(const struct st_block *b, const struct st_lin
 
         st = st_linear_multiply(b, &base, b->adapted_in, elem(dy, at_row(r, l->stride) + l->parts[i].first, f->dt));
     }
-    for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++)
-        st = down_backward(b, l, &l->adapters[i], r, thin && i + 1 == l->adapter_count ? dx : NULL, dy);
+    if (st == STRATA_OK && x != NULL)
+        st = shared_input(b, &in, l, r, x);
+    for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++) {
+        const struct st_linear_adapter *ad = &l->adapters[i];
+
+        st = x != NULL ? adapter_backward(b, l, ad, r, &in, x, dy) : up_backward(b, &out, l, ad, r, dy);
+        if (st == STRATA_OK)
+            st = down_backward(b, l, ad, r, thin && i + 1 == l->adapter_count ? dx : NULL);
+    }
     return st == STRATA_OK && !thin ? f->ops->cast(f->dev, &cast, dx, b->adapted_in) : st;
 }
 
-strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy)
+strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *x,
+                                        const void *dy)
 {
     strata_status st = STRATA_OK;
 
     for (struct rows r = {0}; st == STRATA_OK && next_rows(b->f, &r);)
-        st = rows_backward(b, l, &r, (void *)(uintptr_t)elem(dx, at_row(&r, l->in), b->f->dt), dy);
+        st = rows_backward(b, l, &r, (void *)(uintptr_t)elem(dx, at_row(&r, l->in), b->f->dt), x, dy);
     return st;
+}
+
+/* Other devices, and dropout, have the input's gradient where that of A needs the input. */
+bool st_adapted_backward_at_once(const struct st_block *b, const struct st_linear *l)
+{
+    return b->f->ops->thin != NULL && !drops(b->f) && l->adapter_count > 0 && b->f->call->grad != NULL;
 }

@@ -360,8 +360,7 @@ static strata_status mlp_backward(const struct st_block *b)
     if ((st = half_gradient(b, 1, b->down, b->narrow, &dy)) != STRATA_OK ||
         (st = st_model_is_gated(&b->m->config) ? gated_down_backward(b, dy) : plain_down_backward(b, dy)) != STRATA_OK ||
         (st_linear_trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
-        (st = st_linear_backward_weight(b, &b->fc_layer, x, b->wide)) != STRATA_OK ||
-        (st = st_linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
+        (st = st_linear_backward(b, &b->fc_layer, b->narrow, x, b->wide)) != STRATA_OK)
         return st;
     return norm_backward(b, 1, b->middle);
 }
@@ -375,8 +374,7 @@ static strata_status attention_backward(const struct st_block *b)
     strata_status st;
 
     if ((st = half_gradient(b, 0, b->projected, b->half, &dy)) != STRATA_OK ||
-        (st = st_linear_backward_weight(b, &b->proj_layer, b->attention, dy)) != STRATA_OK ||
-        (st = st_linear_backward_input(b, &b->proj_layer, b->narrow, dy)) != STRATA_OK ||
+        (st = st_linear_backward(b, &b->proj_layer, b->narrow, b->attention, dy)) != STRATA_OK ||
         (st = f->ops->attention_backward(f->dev, &at, b->wide, b->narrow, b->attention, b->lse, b->qkv, b->attention_scratch)) !=
             STRATA_OK ||
         (st = rotate(b, b->wide, true)) != STRATA_OK || (st = qk_norm_backward(b, b->wide)) != STRATA_OK ||
@@ -384,8 +382,7 @@ static strata_status attention_backward(const struct st_block *b)
         return st;
     x = has(b, ST_ROLE_NORM1_WEIGHT) ? b->narrow : act;
     if ((st_linear_trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, act, &x)) != STRATA_OK) ||
-        (st = st_linear_backward_weight(b, &b->qkv_layer, x, b->wide)) != STRATA_OK ||
-        (st = st_linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
+        (st = st_linear_backward(b, &b->qkv_layer, b->narrow, x, b->wide)) != STRATA_OK ||
         (st = block_input(b, &act)) != STRATA_OK)
         return st;
     return norm_backward(b, 0, act);

@@ -63,6 +63,8 @@ strata_status st_linear_forward(const struct st_block *b, const struct st_linear
 strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
 /** dx[rows, in] = dy[rows, out] W^T */
 strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
+/** Both, which is faster beside adapters: they share s dy B.  dx may be x. */
+strata_status st_linear_backward(const struct st_block *b, const struct st_linear *l, void *dx, const void *x, const void *dy);
 /** Whether this call computes a gradient of the layer's weights, or of its adapters'. */
 bool st_linear_trains(const struct st_frame *f, const struct st_linear *l);
 /** The product of a part that has adapters: y = x W + bias + s B (A x), rounded once. */
@@ -70,8 +72,10 @@ strata_status st_adapted_forward(const struct st_block *b, const struct st_linea
                                  const void *x);
 /** dA and dB += of all adapters of a layer. */
 strata_status st_adapted_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
-/** dx = dy W^T + s (dy B) A, rounded once. */
-strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
+/** dx = dy W^T + s (dy B) A, rounded once; with x, which may be dx if st_adapted_backward_at_once() then, dA and dB, too. */
+strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *x,
+                                        const void *dy);
+bool st_adapted_backward_at_once(const struct st_block *b, const struct st_linear *l);
 /** Column `first` of the first row. */
 void *st_column(void *rows, uint32_t first, strata_dtype dt);
 const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt);

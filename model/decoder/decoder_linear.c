@@ -122,7 +122,8 @@ static strata_status linear_backward_bias(const struct st_block *b, const struct
     return st;
 }
 
-strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy)
+/* The layer's own weights and biases. */
+static strata_status own_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy)
 {
     strata_status st = STRATA_OK;
 
@@ -130,9 +131,14 @@ strata_status st_linear_backward_weight(const struct st_block *b, const struct s
         return STRATA_OK;
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
         st = part_backward_weight(b, l, &l->parts[i], x, dy);
-    if (st == STRATA_OK)
-        st = st_adapted_backward_weight(b, l, x, dy);
     return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
+}
+
+strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy)
+{
+    const strata_status st = own_backward_weight(b, l, x, dy);
+
+    return st == STRATA_OK && b->f->call->grad != NULL ? st_adapted_backward_weight(b, l, x, dy) : st;
 }
 
 /* Parts after the first are computed in `half` and added. */
@@ -142,7 +148,7 @@ strata_status st_linear_backward_input(const struct st_block *b, const struct st
     strata_status st = STRATA_OK;
 
     if (l->adapter_count > 0)
-        return st_adapted_backward_input(b, l, dx, dy);
+        return st_adapted_backward_input(b, l, dx, NULL, dy);
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
         const struct st_linear_product p = {
             .layer = l, .part = &l->parts[i], .backward = true, .rows = f->rows, .stride = l->in, .dt = f->dt};
@@ -152,6 +158,16 @@ strata_status st_linear_backward_input(const struct st_block *b, const struct st
             st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
     }
     return st;
+}
+
+strata_status st_linear_backward(const struct st_block *b, const struct st_linear *l, void *dx, const void *x, const void *dy)
+{
+    const bool at_once = st_adapted_backward_at_once(b, l);
+    const strata_status st = at_once ? own_backward_weight(b, l, x, dy) : st_linear_backward_weight(b, l, x, dy);
+
+    if (st != STRATA_OK)
+        return st;
+    return at_once ? st_adapted_backward_input(b, l, dx, x, dy) : st_linear_backward_input(b, l, dx, dy);
 }
 
 bool st_linear_trains(const struct st_frame *f, const struct st_linear *l)
