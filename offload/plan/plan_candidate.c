@@ -236,7 +236,7 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
     *d = *start;
     plan->policy.update = (enum st_update_policy)intent->on[ST_AXIS_UPDATE];
     d->activation_tier = (strata_tier)intent->on[ST_AXIS_TIER];
-    if (plan->policy.streamed != ST_STREAMED_AUTO) /* as much as fits of what is asked for, whatever else might be faster */
+    if (plan->policy.streamed != ST_STREAMED_AUTO || intent->on[ST_AXIS_GRADS] == 2) /* as much as fits of what is asked for */
         st_plan_raise(plan, &d->streamed, streamed);
     if (state > d->device_state_pages) {
         d->device_state_pages = state;
@@ -247,12 +247,12 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
         d->device_accum_pages = (uint32_t)((uint64_t)w->page_count * intent->on[ST_AXIS_ACCUM] / ST_ACCUM_ALL);
     if (kept != ST_KEPT_REST)
         d->kept_blocks = larger(d->kept_blocks, kept);
-    if (intent->on[ST_AXIS_GRADS] > 0)
+    if (intent->on[ST_AXIS_GRADS] == 1)
         d->host_grad_pages = w->gathered_count;
     if (!st_plan_allowed(plan))
         return false;
     raise_slots(plan, &profile->first);
-    if (intent->on[ST_AXIS_GRADS] == 0)
+    if (intent->on[ST_AXIS_GRADS] != 1)
         st_plan_raise(plan, &d->host_grad_pages, w->page_count);
     st_plan_raise(plan, &d->streamed, streamed);
     fill(plan, intent);
@@ -473,7 +473,7 @@ uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_pla
     case ST_AXIS_SLOTS:
         return counts(levels, ST_SLOT_PROFILES);
     case ST_AXIS_GRADS:
-        return counts(levels, caches_state(plan) ? 2 : 1);
+        return counts(levels, caches_state(plan) ? 3 : 1);
     case ST_AXIS_MEMORY:
         return counts(levels, 1 + 2 * MEMORY_RUNGS);
     default:

@@ -30,7 +30,7 @@ enum st_axis {
     ST_AXIS_ORDER,        /* in which what is left is spent */
     ST_AXIS_SLOTS,        /* profile: how deep the queues are */
     ST_AXIS_CHUNKS,       /* which of the search's sizes */
-    ST_AXIS_GRADS,        /* 0: as many rounded gradients as fit wait in host memory; 1: as few as may */
+    ST_AXIS_GRADS,        /* 0: as many rounded gradients as fit wait in host memory; 1: as few as may; 2: 0, but streams first */
     ST_AXIS_MEMORY,       /* 0: all of it; else as in a smaller memory of a fixed size, see plan_candidate.c */
     ST_AXIS_COUNT
 };
