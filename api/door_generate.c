@@ -113,6 +113,83 @@ strata_status strata_sampling_end_at(struct strata_sampling *sampling, const str
     return STRATA_OK;
 }
 
+/* --- a sampler --- */
+
+struct strata_sampler {
+    struct strata_sampling how;
+    uint32_t vocab;
+    struct st_sampler *sampler;
+};
+
+static strata_status create_sampler(struct st_sampler **out, uint32_t vocab, const struct strata_sampling *how)
+{
+    const struct st_sampler_opts opts = {.temperature = how->sample ? how->temperature : 0,
+                                         .top_k = how->top_k,
+                                         .top_p = how->top_p,
+                                         .repetition_penalty = how->repetition_penalty,
+                                         .seed = how->seed};
+
+    return st_sampler_create(out, vocab, &opts);
+}
+
+strata_status strata_sampler_open(struct strata_sampler **sampler, uint32_t vocab, const struct strata_sampling *sampling)
+{
+    struct strata_sampler *s;
+    strata_status st;
+
+    if (sampler == NULL || sampling == NULL)
+        return st_error_missing(__func__, sampler == NULL ? "sampler" : "sampling");
+    s = st_fault_refuses("api.sampler") ? NULL : calloc(1, sizeof(*s));
+    if (s == NULL)
+        return st_nomem(sizeof(*s));
+    s->vocab = vocab;
+    if ((st = st_handle_opts(&s->how, sizeof(s->how), sampling, "strata_sampling")) == STRATA_OK &&
+        (st = check_ends(__func__, &s->how)) == STRATA_OK)
+        st = create_sampler(&s->sampler, vocab, &s->how);
+    if (st == STRATA_OK)
+        *sampler = s;
+    else
+        strata_sampler_close(s);
+    return st;
+}
+
+strata_status strata_sampler_see(struct strata_sampler *sampler, const int32_t *tokens, size_t count)
+{
+    if (sampler == NULL)
+        return st_error_missing(__func__, "sampler");
+    if (tokens == NULL)
+        st_sampler_forget(sampler->sampler);
+    for (size_t i = 0; tokens != NULL && i < count; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= sampler->vocab)
+            return st_error(STRATA_E_INPUT, "%s: token %zu is %d: the vocabulary has %u", __func__, i, tokens[i], sampler->vocab);
+        st_sampler_see(sampler->sampler, tokens[i]);
+    }
+    return STRATA_OK;
+}
+
+strata_status strata_sampler_next(struct strata_sampler *sampler, const float *logits, uint64_t index, int32_t *token, bool *ends)
+{
+    fenv_t floats;
+    strata_status st;
+
+    if (sampler == NULL || logits == NULL || token == NULL)
+        return st_error_missing(__func__, sampler == NULL ? "sampler" : logits == NULL ? "logits" : "token");
+    st_floats_plain(&floats);
+    st = st_sampler_next(sampler->sampler, logits, index, token);
+    st_floats_restore(&floats);
+    if (st == STRATA_OK && ends != NULL)
+        *ends = is_end(&sampler->how, *token);
+    return st;
+}
+
+void strata_sampler_close(struct strata_sampler *sampler)
+{
+    if (sampler == NULL)
+        return;
+    st_sampler_destroy(sampler->sampler);
+    free(sampler);
+}
+
 /* --- a text --- */
 
 struct strata_generation {
@@ -136,11 +213,6 @@ struct strata_generation {
 static strata_status create(struct strata_generation *g, const struct strata_model *m)
 {
     const uint32_t vocab = st_model_config(m->model)->vocab;
-    const struct st_sampler_opts opts = {.temperature = g->how.sample ? g->how.temperature : 0,
-                                         .top_k = g->how.top_k,
-                                         .top_p = g->how.top_p,
-                                         .repetition_penalty = g->how.repetition_penalty,
-                                         .seed = g->how.seed};
 
     if (!st_fault_refuses("generation.alloc")) {
         g->logits = malloc(vocab * sizeof(*g->logits));
@@ -149,7 +221,7 @@ static strata_status create(struct strata_generation *g, const struct strata_mod
     }
     if (g->logits == NULL || g->tokens == NULL || g->told == NULL)
         return st_nomem(0);
-    return st_sampler_create(&g->sampler, vocab, &opts);
+    return create_sampler(&g->sampler, vocab, &g->how);
 }
 
 strata_status strata_generation_open(struct strata_generation **generation, struct strata_engine *engine,

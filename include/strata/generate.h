@@ -69,6 +69,48 @@ STRATA_API strata_status strata_model_sampling(const struct strata_model *model,
 STRATA_API strata_status strata_sampling_end_at(struct strata_sampling *sampling, const struct strata_model *model,
                                                 int32_t token);
 
+struct strata_sampler; /**< chooses tokens from logits that the caller has, as a generation does from a model's */
+
+/**
+ * Open a sampler.
+ *
+ * @param sampler   out, returned: closed by strata_sampler_close()
+ * @param vocab     logits of a token
+ * @param sampling  copied
+ *
+ * @return STRATA_E_INVAL  an argument is NULL or out of its range, or sampling_size is another one
+ *         STRATA_E_NOMEM
+ *
+ * Thread  one call at a time on one sampler, from any thread.
+ */
+STRATA_API strata_status strata_sampler_open(struct strata_sampler **sampler, uint32_t vocab,
+                                             const struct strata_sampling *sampling);
+
+/** Tokens that are part of the text, for the repetition penalty: the prompt's, and those that were chosen.
+ *
+ *  @param tokens  [count] int32; NULL: another text begins
+ *
+ *  @return STRATA_E_INVAL  sampler is NULL
+ *          STRATA_E_INPUT  a token outside the vocabulary: those before it count */
+STRATA_API strata_status strata_sampler_see(struct strata_sampler *sampler, const int32_t *tokens, size_t count);
+
+/**
+ * Choose a token.
+ *
+ * @param logits  [vocab] f32
+ * @param index   of the token in the text, prompt included: its random number depends on it and the seed
+ * @param token   out
+ * @param ends    out, or NULL: it is one of the sampling's end tokens
+ *
+ * @return STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_NUMERICS  the logits have a NaN or +inf, or nothing but -inf
+ */
+STRATA_API strata_status strata_sampler_next(struct strata_sampler *sampler, const float *logits, uint64_t index, int32_t *token,
+                                             bool *ends);
+
+/** Close; NULL is fine. */
+STRATA_API void strata_sampler_close(struct strata_sampler *sampler);
+
 struct strata_generation; /**< a text that goes on.  One call at a time, from any thread */
 
 /** How far.  Begin with STRATA_GENERATION_OPTS_INIT, or pass NULL. */

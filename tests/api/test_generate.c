@@ -6,6 +6,7 @@
 #include "tests/common/test.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,60 @@ static struct strata_generation_info info_of(const struct strata_generation *g)
 
     assert_ok(strata_generation_get_info(g, &info));
     return info;
+}
+
+/* A sampler over the logits of strata_engine_forward() gives the text of a generation. */
+TEST(a_sampler_chooses_what_a_generation_does)
+{
+    static const double warm = 1.5;
+    struct strata_sampling_opts asked = STRATA_SAMPLING_OPTS_INIT;
+    struct strata_generation *g;
+    struct strata_sampler *sampler;
+    struct strata_sampling s;
+    struct run r;
+    int32_t want[ROOM], text[ROOM], outside = -1;
+    float *logits;
+    uint32_t count, at = sizeof(prompt) / sizeof(prompt[0]);
+    bool ends = false;
+
+    asked.temperature = &warm;
+    asked.repetition_penalty = 1.3;
+    asked.seed = 7;
+    r = started(&s, &asked);
+    assert_ok(strata_generation_open(&g, r.engine, &s, NULL));
+    assert_ok(strata_generation_begin(g, prompt, at));
+    count = finish(g, want);
+    assert_true(count > 4);
+    logits = malloc(r.shape.vocab * sizeof(*logits));
+    assert_ok(strata_sampler_open(&sampler, r.shape.vocab, &s));
+    assert_ok(strata_sampler_see(sampler, want, count)); /* of another text */
+    assert_ok(strata_sampler_see(sampler, NULL, 0));
+    assert_ok(strata_sampler_see(sampler, prompt, at));
+    assert_ok(strata_engine_forward(r.engine, prompt, at, 0, logits));
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(strata_sampler_next(sampler, logits, at + i, &text[i], &ends));
+        assert_int_equal(text[i], want[i]);
+        assert_int_equal(ends, info_of(g).end == STRATA_TEXT_ENDED && i == count - 1);
+        assert_ok(strata_sampler_see(sampler, &text[i], 1));
+        if (i + 1 < count)
+            assert_ok(strata_engine_forward(r.engine, &text[i], 1, at + i, logits));
+    }
+    assert_int_equal(strata_sampler_see(sampler, &outside, 1), STRATA_E_INPUT);
+    logits[0] = NAN;
+    assert_int_equal(strata_sampler_next(sampler, logits, 0, text, NULL), STRATA_E_NUMERICS);
+    assert_refused(strata_sampler_next(sampler, NULL, 0, text, NULL), "logits");
+    strata_sampler_close(sampler);
+    strata_sampler_close(NULL);
+    assert_refused(strata_sampler_open(&sampler, 0, &s), "vocabulary");
+    s.top_p = 2;
+    assert_refused(strata_sampler_open(&sampler, 10, &s), "top-p");
+    assert_refused(strata_sampler_open(&sampler, 10, NULL), "sampling");
+    st_fault_arm(&(struct st_fault_spec){.site = "api.sampler", .result = -ENOMEM});
+    assert_int_equal(strata_sampler_open(&sampler, 10, &s), STRATA_E_NOMEM);
+    assert_int_equal(st_fault_disarm(), 1);
+    strata_generation_close(g);
+    free(logits);
+    run_close(&r);
 }
 
 TEST(nothing_is_called_with_null)
