@@ -156,7 +156,8 @@ def _fitting(kind: Any, name: str, value: Any) -> Any:
         if not isinstance(value, (str, bytes, os.PathLike)):
             raise TypeError(f"{name} is a text or a path, not {value!r}")
         return encoded(value)
-    if isinstance(value, int) and not isinstance(value, bool) and kind(value).value != value:
+    whole = isinstance(value, int) and not isinstance(value, bool) and kind is not ctypes.c_void_p
+    if whole and kind(value).value != value:
         raise ValueError(f"{name} {value} is out of range")
     return value
 

@@ -114,10 +114,10 @@ class Handle:
     def __init__(self, pointer: Any, close: str, owner: Handle | None = None) -> None:
         """`owner`: closes this, too, when it is closed."""
         self._pointer = pointer
-        self._process = os.getpid()
+        self.process = os.getpid()
         owns = None if owner is None else owner._finalizer
         self._finalizer: weakref.finalize[Any, Any] = weakref.finalize(
-            self, Library.get().close, close, (pointer,), self._process, owns
+            self, Library.get().close, close, (pointer,), self.process, owns
         )
 
     @property

@@ -249,7 +249,7 @@ class IO(Handle):
         memory = (ctypes.c_char * size).from_address(address.value or 0)
         memory.owner = self  # type: ignore[attr-defined]
         close = Library.get().close
-        weakref.finalize(memory, close, "strata_io_buffer_free", (self._pointer, address), self._process, self._finalizer)
+        weakref.finalize(memory, close, "strata_io_buffer_free", (self._pointer, address), self.process, self._finalizer)
         self._buffers.append(weakref.ref(memory))
         return memoryview(memory).cast("B")
 
@@ -288,7 +288,7 @@ class IO(Handle):
 
     def close(self) -> None:
         """Finish what was started, close the files.  Raises the first failure that nobody has asked for."""
-        if self.closed or self._process != os.getpid():
+        if self.closed or self.process != os.getpid():
             return
         if any(buffer() is not None for buffer in self._buffers):
             raise BufferError("buffers of this IO are in use: drop them before it is closed")
