@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,139 +14,70 @@ from typing import Any
 from ._abi import Text, encoded
 from ._calls import Handle, Stop, blocked
 from ._handles import Config, Data, Engine, Machine, Model, Plan, facts, has_borders, open_config
-from ._report import abi
+from ._report import abi, got
 from .errors import Error
 
 
 @dataclass
 class _Run:
-    """What train() was asked for, opened."""
+    """What train() was asked for, opened: strata/train.h."""
 
-    model: Model
-    data: Data
-    held_out: Data | None
-    plan: Plan
+    training: Handle
     engine: Engine
     stop: Stop
     out: Handle | None
     saves: bool
-    steps: int
-    seed: int
-    documents: bool
-
-    def __post_init__(self) -> None:
-        shape = self.model.info
-        self._tokens = (ctypes.c_int32 * (shape.step_sequences * shape.seq_len))()
-        self._targets = type(self._tokens)()
-        self._positions = type(self._tokens)() if self.documents else None
-        self._planned = facts("strata_plan", "info", self.plan.pointer)
-        self._tokens_total = self.engine.info.sequences * shape.seq_len
+    kept: tuple[Handle | None, ...]  # borrowed by the run
+    finished: bool = False
 
     @property
-    def done(self) -> int:
-        info = self.engine.info
-        return int(info.steps + info.skipped_steps)
+    def info(self) -> Any:
+        return facts("strata_training", "info", self.training.pointer)
 
-    def step(self) -> dict[str, Any]:
-        """The next one; its metrics."""
-        shape, order = self.model.info, abi().value("STRATA_DATA_SHUFFLED")
-        result = abi().make("strata_step")
+    def step(self) -> None:
+        blocked(lambda: abi().strata_training_step(self.training.pointer, None), self.engine.cancel)
 
-        def work() -> None:
-            abi().strata_data_read(
-                self.data.pointer,
-                order,
-                self.seed,
-                self.engine.info.sequences,
-                shape.step_sequences,
-                self._tokens,
-                self._targets,
-                self._positions,
-            )
-            abi().strata_engine_step(self.engine.pointer, self._tokens, self._targets, self._positions, ctypes.byref(result))
+    def evaluate(self) -> None:
+        """If it is due."""
+        self.stop.call(lambda: abi().strata_training_evaluate(self.training.pointer))
 
-        blocked(work, self.engine.cancel)
-        self._tokens_total += result.tokens
-        return self._metrics(result)
+    def save(self) -> None:
+        """If it is due."""
+        blocked(lambda: abi().strata_training_save(self.training.pointer, False, 0))
 
-    def _metrics(self, result: Any) -> dict[str, Any]:
-        planned, lanes = self._planned, self._lanes()
-        rate = result.tokens / result.seconds if result.seconds > 0 else 0.0
-        passed = self.engine.info.sequences / len(self.data)
-        return {
-            "step": self.done,
-            "epoch": passed,
-            "loss": _number(result.loss),
-            "bits_per_byte": _number(abi().strata_data_bits_per_byte(self.data.pointer, result.loss)),
-            "grad_norm": _number(result.grad_norm),
-            "lr": result.lr,
-            "loss_scale": result.loss_scale,
-            "skipped": result.skipped,
-            "weights_overflowed": result.weights_overflowed,
-            "tokens": result.tokens,
-            "tokens_total": self._tokens_total,
-            "tokens_per_second": rate,
-            "mfu": planned.token_flops * rate / planned.device_flops if planned.device_flops > 0 else None,
-            "step_seconds": result.seconds,
-            "hardware_bound_seconds": planned.hardware_bound_seconds or None,
-            "schedule_bound_seconds": planned.schedule_bound_seconds or None,
-            "time_ms": {part: getattr(result, f"{part}_ms") for part in ("forward", "backward", "stall", "other")},
-            "busy_ms": dict(zip(lanes, result.busy_ms)),
-            "stall_ms": dict(zip(lanes, result.lane_stall_ms)),
-            "bytes": {part: getattr(result, f"{part}_bytes") for part in ("upload", "download", "read", "write", "comm")},
-        }
-
-    @staticmethod
-    def _lanes() -> list[str]:
-        return [abi().strata_lane_name(lane).decode() for lane in range(abi().value("STRATA_LANE_COUNT"))]
-
-    def evaluate(self, held_out: Data) -> dict[str, Any]:
-        result = abi().make("strata_eval")
-        self.stop.call(lambda: abi().strata_engine_eval_data(self.engine.pointer, held_out.pointer, ctypes.byref(result)))
-        return {"eval_loss": _number(result.loss), "eval_bits_per_byte": _number(result.bits_per_byte)}
-
-    def save(self, asked: bool) -> None:
-        """Make a checkpoint, if one is due."""
-        due = ctypes.c_bool()
-        if not self.saves:
-            return
-        abi().strata_engine_save_due(self.engine.pointer, asked, ctypes.byref(due))
-        if not due.value:
-            return
-        opts = abi().make(
-            "strata_save_opts",
-            data=self.data.pointer,
-            data_seed=self.seed,
-            data_order=abi().value("STRATA_DATA_SHUFFLED"),
-        )
-        blocked(lambda: abi().strata_engine_save(self.engine.pointer, ctypes.byref(opts)))
+    def metrics(self) -> dict[str, Any]:
+        return dict(json.loads(got(abi().strata_training_json, self.training.pointer)))
 
     def finish(self) -> None:
-        """The last checkpoint, and of a run that has had all its steps the model."""
-        self.save(True)
-        saved = abi().make("strata_saved")
-        blocked(lambda: abi().strata_engine_saved(self.engine.pointer, True, ctypes.byref(saved)))
-        if self.done == self.steps and self.out is not None:
-            abi().strata_engine_check(self.engine.pointer)
-            pointer = self.out.release()
-            blocked(lambda: abi().strata_engine_export(self.engine.pointer, pointer))
+        """The last checkpoint, and the model, unless the run goes on from that checkpoint."""
+        if self.finished:
+            return
+        self.finished = True
+        blocked(lambda: abi().strata_training_finish(self.training.pointer, 0))
+        info = self.info
+        if self.out is not None and (info.done >= info.steps or not self.saves):
+            out = self.out.release()
+            blocked(lambda: abi().strata_engine_export(self.engine.pointer, out))
 
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    def close(self) -> None:
+        self.training.close()
+        self.engine.close()
 
 
 def train(
     model: Text,
     data: Text | Sequence[Text],
     *,
-    steps: int,
+    steps: int = 0,
+    epochs: float = 0,
     config: Config = None,
     overrides: Mapping[str, Any] | None = None,
     seq_len: int = 0,
     seed: int = 0,
+    shuffle: bool = True,
     eval_data: Text | None = None,
     eval_every: int = 0,
+    early_stop: int = 0,
     out: Text | None = None,
     save: Text | None = None,
     save_every: int = 0,
@@ -156,43 +88,57 @@ def train(
     overwrite: bool = False,
     machine: Machine | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Train, a step at each turn of the loop; gives the step's metrics with the keys of `strata train --json`.
+    """Train, a step at each turn of the loop; gives the step's metrics, the line of `strata train --json`.
 
         for step in strata.train("nano", "book.txt", steps=100, config="ds_config.json", out="model"):
             print(step["step"], step["loss"])
 
-    model      a preset, a directory of Hugging Face's, or a checkpoint
-    data       token files, or texts (.txt) and rows (.json, .jsonl)
-    eval_data  is evaluated every `eval_every` steps and after the last one, whose metrics have "eval_loss"
-    out        directory that the trained model is written to after the last step
-    save       directory of checkpoints: every `save_every` steps and at the end; resume: go on from the newest
+    model       a preset, a directory of Hugging Face's, or a checkpoint
+    data        token files, or texts (.txt) and rows (.json, .jsonl)
+    steps, epochs  one of them: how long the run is
+    eval_data   is evaluated every `eval_every` steps and after the last one, whose metrics have "eval_loss"
+    early_stop  the run ends after so many evaluations in a row without a lower loss
+    out         directory that the trained model is written to at the end
+    save        directory of checkpoints: every `save_every` steps and at the end; resume: go on from the newest there
 
-    Nothing is opened before the first turn.  Ctrl-C raises KeyboardInterrupt when the step in progress has ended, a second
-    one at once.  Leaving the loop early, by it or by break, makes a checkpoint where there is `save`, and no `out`.
+    Nothing is opened before the first turn.  Ctrl-C raises KeyboardInterrupt when the step in progress has ended, a second one
+    at once.  Leaving the loop early, by it or by break, ends the run as after its last step: with a checkpoint where there
+    is `save`, from which it goes on, else with `out`.
     """
+    if (steps > 0) == (epochs > 0):
+        raise ValueError(f"steps is {steps} and epochs is {epochs}: one of them says how long the run is")
     paths = [data] if isinstance(data, (str, bytes, os.PathLike)) else list(data)
+    held = [eval_data] if eval_data is not None else []
     stop = Stop()
     changes = dict(overrides or {})
     if save is not None:
         changes["strata.save"] = encoded(save).decode("utf-8", "surrogateescape")
-    if save_every:
-        changes["strata.save_every"] = save_every
-    settings = {"tokenizer": tokenizer, "chat_template": chat_template}
 
     def work() -> _Run:
-        opened = open_config(config, changes, max_steps=steps)
+        opened = open_config(config, changes, max_steps=steps, steps_later=steps == 0)
         says = facts("strata_config", "info", opened.pointer)
-        held = [eval_data] if eval_data is not None else []
-        documents = has_borders(paths, layout) or any(has_borders([path], layout) for path in held)
+        begun = _newest(says.save) if resume and says.save else None
         what = Model(
-            opened, model, "TRAIN", seq_len=seq_len, seed=seed, documents=documents, progress=stop.function, **settings
+            opened,
+            model,
+            "TRAIN",
+            seq_len=seq_len,
+            seed=seed,
+            documents=any(has_borders(some, layout) for some in (paths, held) if some),
+            tokenizer=tokenizer,
+            chat_template=chat_template,
+            saved_checkpoints=0 if begun is None else facts("strata_checkpoint", "info", begun.pointer).kept,
+            progress=stop.function,
         )
         plan = Plan(what, (machine or Machine()).open())
         if plan.refused is not None:
             raise plan.refused
-        texts_opts = {"chat_template": chat_template, "layout": layout, "seed": seed}
-        trained = Data(what, paths, **texts_opts)
-        held_out = Data(what, held, **texts_opts) if held else None
+        how = {"chat_template": chat_template, "layout": layout, "seed": seed}
+        trained = Data(what, paths, **how)
+        held_out = Data(what, held, **how) if held else None
+        count = steps or math.ceil(epochs * math.ceil(len(trained) / what.info.world_sequences))
+        if not steps:
+            abi().strata_model_set_steps(what.pointer, count)
         exported = None
         if out is not None:
             pointer, opts = abi().handle("strata_export"), abi().make("strata_export_opts", overwrite=overwrite)
@@ -200,52 +146,64 @@ def train(
             exported = Handle(pointer, "strata_export_abort")
         abi().strata_plan_measure(plan.pointer)
         engine = Engine(plan, what, overwrite=overwrite)
-        _load(engine, says.save if resume else b"", trained, seed)
-        if says.save:
-            rule = abi().make("strata_save_rule", every=says.save_every, eval_every=eval_every, steps=steps)
-            abi().strata_engine_save_when(engine.pointer, ctypes.byref(rule))
-        return _Run(what, trained, held_out, plan, engine, stop, exported, bool(says.save), steps, seed, documents)
+        asked = abi().make(
+            "strata_training_opts",
+            data=trained.pointer,
+            eval_data=None if held_out is None else held_out.pointer,
+            order=abi().value(f"STRATA_DATA_{_ORDERS[steps == 0, shuffle]}"),
+            seed=seed,
+            steps=count,
+            eval_every=eval_every,
+            early_stop=early_stop,
+            save_every=save_every or says.save_every,
+            **{"from": None if begun is None else begun.pointer},
+        )
+        training = abi().handle("strata_training")
+        abi().strata_training_open(ctypes.byref(training), engine.pointer, ctypes.byref(asked))
+        run = Handle(training, "strata_training_close")
+        return _Run(run, engine, stop, exported, bool(says.save), (trained, held_out))
 
-    if steps < 1:
-        raise ValueError(f"steps is {steps}: a run has at least one")
-    return _turns(lambda: stop.call(work), eval_every)
+    return _turns(lambda: stop.call(work))
 
 
-def _turns(open_run: Callable[[], _Run], eval_every: int) -> Iterator[dict[str, Any]]:
+_ORDERS = {  # by whether a run has epochs, and whether they are shuffled
+    (False, True): "SHUFFLED",
+    (False, False): "CYCLE",
+    (True, True): "EPOCHS",
+    (True, False): "EPOCHS_IN_ORDER",
+}
+
+
+def _turns(open_run: Callable[[], _Run]) -> Iterator[dict[str, Any]]:
     run = open_run()
     try:
-        while run.done < run.steps:
-            metrics = run.step()
-            last = run.done >= run.steps
-            if run.held_out is not None and (last or (eval_every and run.done % eval_every == 0)):
-                metrics.update(run.evaluate(run.held_out))
-            run.save(last)
-            if last:
+        run.evaluate()  # of a run that goes on, one that was cut short
+        info = run.info
+        while info.done < info.steps:
+            run.step()
+            run.evaluate()
+            metrics = run.metrics()
+            run.save()
+            info = run.info
+            if info.done >= info.steps:
                 run.finish()
             yield metrics
     except (GeneratorExit, KeyboardInterrupt):
         if not run.engine.closed:  # as it is when the interpreter exits
-            with suppress(Error):  # of one that a second Ctrl-C has ended
+            with suppress(Error):  # of one that a second Ctrl-C has ended, or that has made no step
                 run.finish()
         raise
     finally:
-        run.engine.close()
+        run.close()
 
 
-def _load(engine: Engine, save: bytes, data: Data, seed: int) -> None:
-    """The model's weights, or the newest checkpoint in a directory that has some."""
+def _newest(save: bytes) -> Handle | None:
+    """The newest checkpoint in a directory, if there is one."""
     found = ctypes.c_bool()
-    if save:
-        opts = abi().make("strata_resume_opts", data=data.pointer, data_seed=seed)
-        try:
-            abi().strata_verify_find(save, ctypes.byref(found))
-        except Error as error:
-            if error.status != "E_INPUT":  # there is none yet
-                raise
+    with suppress(Error):  # there is no such directory yet
+        abi().strata_verify_find(save, ctypes.byref(found))
     if not found.value:
-        abi().strata_engine_load(engine.pointer)
-        return
+        return None
     opened = abi().handle("strata_checkpoint")
     abi().strata_checkpoint_open(ctypes.byref(opened), save)
-    with Handle(opened, "strata_checkpoint_close") as checkpoint:
-        abi().strata_engine_resume(engine.pointer, checkpoint.pointer, ctypes.byref(opts))
+    return Handle(opened, "strata_checkpoint_close")

@@ -12,9 +12,10 @@ import unittest
 from pathlib import Path
 
 import strata
+from strata._library import path_of_program
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("STRATA_PROGRAM", "")
+PROGRAM = str(path_of_program())
 HERE = strata.Machine(file=ROOT / "tests" / "machines" / "two-cores.json")  # whose rates need no measuring
 TINY = {"train_batch_size": 2, "bf16": {"enabled": False}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 
