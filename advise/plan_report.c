@@ -174,8 +174,13 @@ static void print_item(const struct st_plan *plan, uint32_t item, const struct t
 
 static void print_tiers(const struct st_plan *plan, bool full, const struct tier_table *table)
 {
+    const uint64_t callers[STRATA_TIER_COUNT] = {plan->policy.caller_bytes[STRATA_TIER_DEVICE],
+                                                 plan->policy.caller_bytes[STRATA_TIER_HOST]};
+
     print_tier_names(table);
     print_size_row(table, "budget", plan->capacity.bytes);
+    if (st_program_called(&plan->program))
+        print_size_row(table, "beside it, the caller's", callers);
     print_size_row(table, plan->fits ? "needed" : "needed at least", plan->program.needed);
     if (!plan->fits) {
         print_lacking(plan, table);
@@ -421,6 +426,8 @@ static void put_tiers(struct st_json_writer *w, const struct st_plan *plan)
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         st_json_object_open(w, st_tier_name((strata_tier)t));
         st_json_put_u64(w, "capacity", plan->capacity.bytes[t]);
+        if (st_program_called(&plan->program) && t != STRATA_TIER_NVME)
+            st_json_put_u64(w, "caller", plan->policy.caller_bytes[t]);
         st_json_put_u64(w, "needed", plan->program.needed[t]);
         st_json_put_u64(w, "minimum", plan->minimum[t]);
         st_json_object_close(w);

@@ -24,13 +24,18 @@ static uint64_t aligned(uint64_t elems)
 
 uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems)
 {
+    return st_page_add_to(page, 0, kind, format, elems);
+}
+
+uint64_t st_page_add_to(struct st_page *page, uint32_t set, enum st_group_kind kind, strata_dtype format, uint64_t elems)
+{
     struct st_group *g = page->group_count > 0 ? &page->groups[page->group_count - 1] : NULL;
     uint64_t first;
 
-    if (g == NULL || g->kind != kind || g->format != format) {
+    if (g == NULL || g->kind != kind || g->format != format || g->set != set) {
         assert(page->group_count < ST_GROUPS_MAX);
         g = &page->groups[page->group_count++];
-        *g = (struct st_group){.kind = kind, .format = format, .offset = page->elems, .at = page->bytes};
+        *g = (struct st_group){.kind = kind, .format = format, .offset = page->elems, .at = page->bytes, .set = set};
     }
     first = g->offset + g->elems;
     g->elems += elems;
@@ -129,7 +134,7 @@ static strata_status check_counts(const struct st_workload *w)
         return fault(w, "no pages");
     if (w->layers == NULL || w->layer_count == 0)
         return fault(w, "no layers");
-    return w->workspace_bytes > 0 ? STRATA_OK : fault(w, "a workspace of 0 bytes");
+    return w->workspace_bytes > 0 || st_workload_opaque(w) ? STRATA_OK : fault(w, "a workspace of 0 bytes");
 }
 
 static strata_status check_slices(const struct st_workload *w, uint32_t layer, uint32_t from, uint32_t count)
@@ -189,9 +194,10 @@ static strata_status check_layer(const struct st_workload *w, uint32_t l)
     const bool last = l + 1 == w->layer_count;
     uint32_t small = 0;
 
-    if (layer->kind > ST_LAYER_LOSS || (layer->kind == ST_LAYER_LOOKUP && l > 0) || (layer->kind == ST_LAYER_LOSS && !last))
+    if (layer->kind > ST_LAYER_RESIDENT || ((layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_RESIDENT) && l > 0) || (layer->kind == ST_LAYER_LOSS && !last) ||
+        (st_workload_opaque(w) && (layer->kind == ST_LAYER_BLOCK) != (l > 0)))
         return fault(w, "a layer's kind, or its place");
-    if ((layer->boundary_bytes == 0) != last)
+    if (last ? layer->boundary_bytes != 0 : layer->boundary_bytes == 0 && !st_workload_opaque(w))
         return fault(w, "the bytes of a boundary");
     if (layer->kind == ST_LAYER_BLOCK && layer->use_count > ST_LAYER_PAGES_MAX)
         return fault(w, "a layer has too many pages at once");
@@ -203,6 +209,8 @@ static strata_status check_layer(const struct st_workload *w, uint32_t l)
         small += (p->flags & ST_PAGE_SMALL) != 0;
         if ((p->flags & ST_PAGE_GATHERED) != 0 && layer->kind == ST_LAYER_BLOCK)
             return fault(w, "a block has a gathered page");
+        if (st_workload_opaque(w) && p->uses > 1)
+            return fault(w, "a page of a caller's layers has several uses");
         for (uint32_t k = 0; k < i; k++)
             if (st_layer_page(w, l, k) == st_layer_page(w, l, i))
                 return fault(w, "a layer has a page twice");
@@ -251,14 +259,15 @@ static bool is_format_of(const struct st_workload *w, const struct st_group *g)
     return g->format == w->dtype || g->format == STRATA_F32 || (g->format == STRATA_NF4 && g->kind == ST_GROUP_FROZEN);
 }
 
-/* By kind; of one kind no two that are stored alike. */
+/* By kind; of one kind no two that are stored and trained alike. */
 static bool is_in_order(const struct st_page *p, uint32_t group)
 {
     for (uint32_t i = 0; i < group; i++)
         if (p->groups[i].kind > p->groups[group].kind ||
-            (p->groups[i].kind == p->groups[group].kind && p->groups[i].format == p->groups[group].format))
+            (p->groups[i].kind == p->groups[group].kind && p->groups[i].format == p->groups[group].format &&
+             p->groups[i].set == p->groups[group].set))
             return false;
-    return p->groups[group].kind <= ST_GROUP_FROZEN;
+    return p->groups[group].kind <= ST_GROUP_FROZEN && p->groups[group].set < ST_SETS_MAX;
 }
 
 static strata_status check_groups(const struct st_workload *w, uint32_t page)
@@ -335,8 +344,9 @@ static strata_status check_costs(const struct st_workload *w)
                         internals - w->logits_offset < (uint64_t)w->vocab * sizeof(float)))
         return fault(w, "logits leave the last layer's internals");
     for (uint32_t l = 0; l < w->layer_count; l++)
-        if (!is_cost(w->layers[l].forward_flops) || !is_cost(w->layers[l].backward_flops))
-            return fault(w, "FLOPs");
+        if (!is_cost(w->layers[l].forward_flops) || !is_cost(w->layers[l].backward_flops) ||
+            !is_cost(w->layers[l].forward_seconds) || !is_cost(w->layers[l].backward_seconds))
+            return fault(w, "FLOPs, or seconds");
     return is_cost(w->model_flops_per_token) ? STRATA_OK : fault(w, "FLOPs");
 }
 

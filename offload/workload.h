@@ -16,6 +16,7 @@
 
 #define ST_PAGE_ALIGN 128u /* elements */
 #define ST_GROUPS_MAX 6u
+#define ST_SETS_MAX   16u
 #define ST_NO_PAGE    UINT32_MAX
 
 enum st_group_kind { ST_GROUP_DECAY = 0, ST_GROUP_NO_DECAY = 1, ST_GROUP_FROZEN = 2 };
@@ -27,6 +28,7 @@ struct st_group {
     uint64_t offset;     /* elements from the page's start; multiple of ST_PAGE_ALIGN */
     uint64_t elems;      /* > 0 */
     uint64_t at, bytes;  /* of its weights, from the start of the page's */
+    uint32_t set;        /* whose rate and decay its updates have, below ST_SETS_MAX */
 };
 
 /* Bytes of `elems` weights that are stored so; NF4: in whole records. */
@@ -61,6 +63,8 @@ struct st_page {
 /** Add elements behind those of the page's last group, if that is of this kind and format, else as a group of their own.
  *  Returns where they begin, in elements from the page's start. */
 uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems);
+/** The same of a parameter set. */
+uint64_t st_page_add_to(struct st_page *page, uint32_t set, enum st_group_kind kind, strata_dtype format, uint64_t elems);
 /** The group that an element lies in. */
 const struct st_group *st_page_group(const struct st_page *page, uint64_t element);
 /** Bytes from the start of the page's weights to those of an element that lies in a group. */
@@ -83,6 +87,9 @@ enum st_layer_kind {
     ST_LAYER_BLOCK,  /* one forward and one backward, each with all of its pages */
     ST_LAYER_LOOKUP, /* the first: rows of its gathered pages, to which another page may be added */
     ST_LAYER_LOSS,   /* the last: a small page, then pages of rows, one by one; it gives the losses */
+    /* The first, where the caller computes (offload/engine/caller.h): the pages that it uses in any order, which stay on the
+     * device.  Its boundary and those of the blocks are what the block above keeps for its own backward; each may be 0. */
+    ST_LAYER_RESIDENT,
 };
 
 #define ST_LAYER_PAGES_MAX 8u /* of a layer whose ops have all at once */
@@ -95,6 +102,7 @@ struct st_layer {
     uint64_t internal_bytes; /* what its backward needs beside that of the layer below; a block's may be made again; 0: nothing */
     double forward_flops;    /* 0: unknown */
     double backward_flops;   /* without making internals again; with logits, which are made again where they are not kept */
+    double forward_seconds, backward_seconds; /* a caller's, as measured; 0: by its FLOPs */
 };
 
 struct st_workload {
@@ -114,6 +122,7 @@ struct st_workload {
     uint64_t workspace_bytes; /* scratch on the device that any op may use */
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
     bool documents;           /* a sequence may hold several documents: each step says where they begin */
+    bool scales;            /* losses are multiplied by a scale, though weights are not in fp16 */
     bool generate;          /* rows are the next tokens of one sequence; blocks' internals are their key-value caches and stay */
     uint64_t logits_offset; /* generate: of the last row's logits, fp32 [vocab], in the last layer's internals */
     float logit_cap;        /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
@@ -137,7 +146,7 @@ static inline bool st_layer_has(const struct st_workload *w, uint32_t layer, uin
 /* Blocks are the layers [st_block_first(), st_block_end()). */
 static inline uint32_t st_block_first(const struct st_workload *w)
 {
-    return w->layers[0].kind == ST_LAYER_LOOKUP ? 1 : 0;
+    return w->layers[0].kind == ST_LAYER_LOOKUP || w->layers[0].kind == ST_LAYER_RESIDENT ? 1 : 0;
 }
 static inline uint32_t st_block_end(const struct st_workload *w)
 {
@@ -157,6 +166,11 @@ static inline uint32_t st_slice_count(const struct st_workload *w)
 static inline uint32_t st_page_adds(const struct st_page *page)
 {
     return page->uses - ((page->flags & ST_PAGE_GATHERED) != 0 ? 1u : 0u);
+}
+/* How many of the first pages stay on the device whatever a plan decides: the caller uses them in any order. */
+static inline uint32_t st_workload_stay(const struct st_workload *w)
+{
+    return w->layers[0].kind == ST_LAYER_RESIDENT ? w->layers[0].use_count : 0;
 }
 /* A page like those of most layers: nothing else uses it, and it may be cut anywhere. */
 static inline bool st_page_is_plain(const struct st_page *page)
@@ -186,6 +200,17 @@ bool st_workload_add_use(struct st_workload *w, uint32_t page);
 
 /** The largest boundary; 0: there is none. */
 uint64_t st_workload_boundary_most(const struct st_workload *w);
+
+/* Whether losses are multiplied by a scale that follows overflows. */
+static inline bool st_workload_scales(const struct st_workload *w)
+{
+    return w->dtype == STRATA_F16 || w->scales;
+}
+/* Whether its layers are computed by whoever drives the engine. */
+static inline bool st_workload_opaque(const struct st_workload *w)
+{
+    return w->layer_count > 0 && w->layers[0].kind == ST_LAYER_RESIDENT;
+}
 
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
 strata_status st_workload_check(const struct st_workload *w);

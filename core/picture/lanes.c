@@ -54,7 +54,8 @@ static const struct {
     {"", "_backward", ST_SPAN_BACKWARD}, {"head_grad", "", ST_SPAN_BACKWARD}, {"finish_host", "", ST_SPAN_UPDATE},
     {"finish_", "", ST_SPAN_BACKWARD},   {"scatter_", "", ST_SPAN_BACKWARD},  {"reduce_", "", ST_SPAN_BACKWARD},
     {"round_", "", ST_SPAN_BACKWARD},    {"place_", "", ST_SPAN_COPY},        {"update", "", ST_SPAN_UPDATE},
-    {"end", "", ST_SPAN_UPDATE},
+    {"end", "", ST_SPAN_UPDATE},         {"page_use", "", ST_SPAN_FORWARD},   {"page_grad", "", ST_SPAN_BACKWARD},
+    {"caller_end", "", ST_SPAN_UPDATE},
 };
 
 static bool begins_and_ends(const char *name, const char *begins, const char *ends)
@@ -76,7 +77,7 @@ enum st_span_kind st_span_kind_of(const char *lane, const char *name)
 
 enum st_span_kind st_span_kind_of_lane(const char *lane)
 {
-    if (strcmp(lane, "compute") == 0)
+    if (strcmp(lane, "compute") == 0 || strcmp(lane, "caller") == 0)
         return ST_SPAN_FORWARD;
     if (strcmp(lane, "upload") == 0 || strcmp(lane, "download") == 0)
         return ST_SPAN_COPY;

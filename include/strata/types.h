@@ -72,6 +72,7 @@ enum strata_lane {
     STRATA_LANE_READ_ACTIVATION,
     STRATA_LANE_WRITE, /**< up to here */
     STRATA_LANE_COMM,
+    STRATA_LANE_CALLER, /**< layers that the program around the engine computes */
     STRATA_LANE_COUNT
 };
 

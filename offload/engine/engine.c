@@ -118,8 +118,11 @@ static strata_status create_workers(struct st_engine *eng, const struct st_engin
 
 void st_engine_start_run(struct st_engine *eng)
 {
-    st_train_state_start(&eng->train, eng->program->workload.dtype == STRATA_F16 ? &eng->training.scaling : NULL);
-    eng->lr = eng->training.optimizer.lr;
+    st_train_state_start(&eng->train, st_workload_scales(&eng->program->workload) ? &eng->training.scaling : NULL);
+    st_engine_set_lr(eng, eng->training.optimizer.lr);
+    for (uint32_t s = 0; s < ST_SETS_MAX; s++)
+        eng->sets[s].weight_decay = eng->training.optimizer.weight_decay;
+    eng->divisor = 1;
     eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
     eng->beta2 = eng->training.optimizer.beta2;
     st_engine_begin_volumes(eng); /* an earlier run may have adopted a checkpoint's */
@@ -154,7 +157,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         (st = create_tables(eng)) != STRATA_OK || (st = st_engine_ranks_create(eng, opts)) != STRATA_OK ||
         (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
         (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK) ||
-        (eng->program->ranks > 1 && (st = st_engine_comm_create(eng, opts)) != STRATA_OK))
+        (eng->program->ranks > 1 && (st = st_engine_comm_create(eng, opts)) != STRATA_OK) ||
+        (st = st_engine_caller_create(eng)) != STRATA_OK)
         goto fail;
     *out = eng;
     return STRATA_OK;
@@ -169,6 +173,7 @@ void st_engine_destroy(struct st_engine *eng)
 {
     if (eng == NULL)
         return;
+    st_engine_caller_destroy(eng);
     (void)st_engine_drain(eng);
     st_engine_comm_destroy(eng);
     st_engine_async_destroy(eng);
@@ -199,7 +204,8 @@ void st_engine_destroy(struct st_engine *eng)
 
 void st_engine_set_lr(struct st_engine *eng, double lr)
 {
-    eng->lr = lr;
+    for (uint32_t s = 0; s < ST_SETS_MAX; s++)
+        eng->sets[s].lr = lr;
 }
 
 void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2)
@@ -265,8 +271,11 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
     int32_t *into =
         (int32_t *)(uintptr_t)st_engine_tokens(eng, st_engine_pointer(eng, eng->program->at.tokens_host), eng->program->rank);
-    strata_status st = st_engine_check_ids(eng, tokens, targets, count);
+    strata_status st;
 
+    if (eng->caller != NULL)
+        return st_error(STRATA_E_INVAL, "the caller computes this model's layers: begin a step");
+    st = st_engine_check_ids(eng, tokens, targets, count);
     if (st == STRATA_OK)
         st = take_positions(w, into + 2 * count, positions, count);
     if (st != STRATA_OK)
@@ -281,8 +290,7 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
     return STRATA_OK;
 }
 
-/* Run one cycle and fill eng->result's times and disk bytes. */
-static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
+strata_status st_engine_timed_cycle(struct st_engine *eng, enum st_phase phase)
 {
     struct st_step_result *r = &eng->result;
     struct st_mover_counters before = {0}, after = {0};
@@ -300,6 +308,8 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
     r->busy_ms[STRATA_LANE_COMM] = (double)(st_engine_comm_busy(eng) - comm_before) * 1e-6;
     r->busy_ms[STRATA_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
     r->busy_ms[STRATA_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
+    if (eng->caller != NULL)
+        st_engine_caller_times(eng);
     r->other_ms = fmax(0.0, r->seconds * 1e3 - r->forward_ms - r->backward_ms - r->stall_ms);
     r->stalled_by = STRATA_LANE_COUNT;
     for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++) {
@@ -317,13 +327,13 @@ static bool updates(const struct st_engine *eng)
     return !st_program_gated(eng->program) || eng->train.pending;
 }
 
-static strata_status run_step(struct st_engine *eng, enum st_phase phase, struct st_step_result *result)
+static strata_status run_phase(struct st_engine *eng, enum st_phase phase, struct st_step_result *result)
 {
     const struct st_workload *w = &eng->program->workload;
     strata_status st;
 
     st_engine_begin_step(eng);
-    if ((st = timed_cycle(eng, phase)) != STRATA_OK)
+    if ((st = st_engine_timed_cycle(eng, phase)) != STRATA_OK)
         return st;
     eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum * eng->program->ranks;
     eng->train.pending = st_program_gated(eng->program);
@@ -332,8 +342,14 @@ static strata_status run_step(struct st_engine *eng, enum st_phase phase, struct
     eng->result.skipped = eng->train.update.skip;
     eng->result.lr = eng->train.update.skip ? 0 : eng->train.update.lr;
     eng->result.loss_scale = eng->train.update_scale;
+    eng->result.dropped = eng->divisor == 0;
     *result = eng->result;
     return STRATA_OK;
+}
+
+strata_status st_engine_run_step(struct st_engine *eng, struct st_step_result *result)
+{
+    return run_phase(eng, updates(eng) ? ST_PHASE_BODY : ST_PHASE_PROLOGUE, result);
 }
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
@@ -341,7 +357,7 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
 {
     const strata_status st = take_tokens(eng, tokens, targets, positions);
 
-    return st != STRATA_OK ? st : run_step(eng, updates(eng) ? ST_PHASE_BODY : ST_PHASE_PROLOGUE, result);
+    return st != STRATA_OK ? st : st_engine_run_step(eng, result);
 }
 
 strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
@@ -355,7 +371,7 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
     *saved->train = eng->train;
     saved->train->pending = false;
     saved->status = st_engine_save_base(eng);
-    if ((st = run_step(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
+    if ((st = run_phase(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
         return st;
     if (saved->status == STRATA_OK)
         saved->status = st_engine_save_ended(eng, saved->extents);
@@ -366,13 +382,13 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
     return STRATA_OK;
 }
 
-strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result)
+strata_status st_engine_flush_now(struct st_engine *eng, struct st_step_result *result)
 {
     strata_status st = STRATA_OK;
 
     memset(&eng->result, 0, sizeof(eng->result));
     if (eng->train.pending)
-        st = timed_cycle(eng, ST_PHASE_EPILOGUE);
+        st = st_engine_timed_cycle(eng, ST_PHASE_EPILOGUE);
     if (st == STRATA_OK)
         st = st_engine_drain(eng);
     if (st != STRATA_OK)
@@ -383,10 +399,21 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
     return STRATA_OK;
 }
 
+strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result)
+{
+    const strata_status st = st_engine_outside(eng, "flush");
+
+    return st != STRATA_OK ? st : st_engine_flush_now(eng, result);
+}
+
 strata_status st_engine_end_training(struct st_engine *eng)
 {
+    const strata_status st = st_engine_outside(eng, "end_training");
+
+    if (st != STRATA_OK)
+        return st;
     eng->state_ends = true;
-    return st_engine_flush(eng, NULL);
+    return st_engine_flush_now(eng, NULL);
 }
 
 bool st_engine_trains(const struct st_engine *eng)
@@ -403,7 +430,7 @@ strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const
     if (st != STRATA_OK || (st = st_engine_flush(eng, NULL)) != STRATA_OK)
         return st;
     memset(&eng->result, 0, sizeof(eng->result)); /* the flush's */
-    if ((st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
+    if ((st = st_engine_timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
     losses = st_scalars_losses(eng->program, st_engine_pointer(eng, eng->program->at.scalars_host));
     for (uint32_t m = 0; m < eng->program->ranks * eng->program->workload.grad_accum; m++)

@@ -58,7 +58,8 @@ typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first
 
 struct st_step_result {
     double loss, grad_norm, lr, loss_scale;
-    bool skipped;                /* a gradient was not finite: no update */
+    bool skipped;                /* a gradient was not finite, or the step was dropped: no update */
+    bool dropped;                /* by the caller of a rank (offload/engine/caller.h) */
     uint64_t weights_overflowed; /* bf16 weights that rounded to infinity in the last applied update */
     uint64_t tokens;
     double seconds;

@@ -12,9 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static enum st_queue queue_of(uint32_t lane)
+/* What is done for the caller before an op is handed over: a sum is zeroed, or the losses come up. */
+static enum st_queue queue_of(const struct st_op *op)
 {
-    switch (lane) {
+    if (op->kind == ST_OP_CALLER_END)
+        return ST_QUEUE_UPLOAD;
+    switch (op->lane) {
     case STRATA_LANE_UPLOAD:
         return ST_QUEUE_UPLOAD;
     case STRATA_LANE_DOWNLOAD:
@@ -53,7 +56,9 @@ static void finish_job(struct st_engine_job *job, strata_status st)
     struct st_engine *eng = job->engine;
     const uint32_t lane = eng->program->ops[job->op].lane;
 
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && lane == STRATA_LANE_CALLER)
+        st_engine_caller_hand(eng, job->op);
+    else if (st == STRATA_OK)
         st_dispatch_finish(&eng->dispatch, job->op);
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
@@ -183,7 +188,8 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     strata_status st;
 
     *job = (struct st_engine_job){.engine = eng, .op = index, .saves = st_engine_saves(eng), .issued_ns = st_clock_ns()};
-    job->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, job->issued_ns);
+    if (op->lane != STRATA_LANE_CALLER) /* whose record is of the caller's own time */
+        job->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, job->issued_ns);
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
     eng->async->lane_jobs[op->lane]++;
@@ -194,7 +200,7 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     }
     st = st_engine_run_timed(eng, index);
     if (st == STRATA_OK)
-        st = eng->device->ops->notify(eng->device, queue_of(op->lane), device_done, job);
+        st = eng->device->ops->notify(eng->device, queue_of(op), device_done, job);
     if (st != STRATA_OK)
         finish_job(job, st);
     return st;

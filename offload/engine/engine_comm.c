@@ -418,6 +418,9 @@ static void list_scalars(struct st_engine *eng, struct st_comm_part *parts, uint
     }
     parts[count++] =
         (struct st_comm_part){.data = st_scalars_losses(program, scalars) + (uint64_t)rank * g, .bytes = g * sizeof(double)};
+    if (st_program_called(program))
+        parts[count++] =
+            (struct st_comm_part){.data = st_scalars_divisors(program, scalars) + rank, .bytes = sizeof(double)};
     parts[count] = (struct st_comm_part){.data = st_scalars_tallies(program, scalars) + rank, .bytes = sizeof(struct st_tally)};
 }
 

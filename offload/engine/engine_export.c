@@ -161,7 +161,9 @@ static strata_status export_all(struct st_engine *eng, st_engine_sink_fn *sink, 
 
 strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
 {
-    return export_all(eng, sink, ctx, false);
+    const strata_status st = st_engine_outside(eng, "export");
+
+    return st != STRATA_OK ? st : export_all(eng, sink, ctx, false);
 }
 
 /* --- digests --- */
@@ -293,8 +295,10 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
 {
     struct st_digest *d[5] = {NULL};
     struct weights_digest to;
-    strata_status st = STRATA_OK;
+    strata_status st = st_engine_outside(eng, "digest");
 
+    if (st != STRATA_OK)
+        return st;
     for (uint32_t i = 0; i < 5 && st == STRATA_OK; i++)
         st = st_digest_create(&d[i]);
     st = st_engine_agree(eng, st, "the beginning of a digest");

@@ -75,7 +75,11 @@ struct st_engine_answer {
 struct st_engine {
     const struct st_program *program;
     struct st_training_opts training;
-    double lr, beta1, beta2; /* of the following updates */
+    double beta1, beta2; /* of the following updates */
+    struct {
+        double lr, weight_decay;
+    } sets[ST_SETS_MAX];                       /* the same, by parameter set (struct st_group) */
+    struct st_update_coef coefs[ST_SETS_MAX][2]; /* of the update that is made or pending: without and with decay */
     struct st_compute compute;
     const struct st_kernels *kernels;
     enum st_fetch fetch;
@@ -119,10 +123,12 @@ struct st_engine {
 
     struct st_train_state train;
     uint64_t target_count;                     /* of the running step */
+    double divisor; /* of its gradients, beside the loss scale: 1, or what the ranks' callers give, 0 once one has dropped it */
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */
     struct st_engine_comm *comm;   /* NULL: one rank */
+    struct st_caller *caller;      /* NULL: the engine computes the layers */
     atomic_ullong requests;        /* bits asked for and not yet in a step's result */
 
     struct st_comm *host_comm, *device_comm; /* NULL: one rank */
@@ -159,6 +165,27 @@ static inline struct st_moments st_engine_moments(const struct st_program *progr
 void st_engine_start_run(struct st_engine *eng);
 /* Check that every id is in the vocabulary, or, for targets (NULL: none), below 0.  E_INPUT names the first that is not. */
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
+/* Run the cycle of a step, or any cycle, and fill eng->result's times and disk bytes; make pending updates. */
+strata_status st_engine_run_step(struct st_engine *eng, struct st_step_result *result);
+strata_status st_engine_timed_cycle(struct st_engine *eng, enum st_phase phase);
+strata_status st_engine_flush_now(struct st_engine *eng, struct st_step_result *result);
+/* engine_caller.c: for an engine with eng->caller.  Issue the lane's ops that are ready. */
+strata_status st_engine_caller_create(struct st_engine *eng);
+void st_engine_caller_destroy(struct st_engine *eng);
+strata_status st_engine_caller_issue(struct st_engine *eng);
+/* What a queue of the device does before the op is handed over; hand it over. */
+strata_status st_engine_caller_prepare(struct st_engine *eng, const struct st_op *op);
+void st_engine_caller_hand(struct st_engine *eng, uint32_t op);
+/* Whether the caller waits for the engine. */
+bool st_engine_caller_waits(struct st_engine *eng);
+/* The caller's times of a cycle that is over. */
+void st_engine_caller_times(struct st_engine *eng);
+/* What its gradients are divided by, as far as it is known at a step's begin; else 1. */
+double st_engine_caller_divisor(const struct st_engine *eng);
+/* The step's loss, and eng->divisor, once all ranks' scalars are on the host. */
+double st_engine_caller_loss(struct st_engine *eng);
+/* E_BUSY within a caller's step.  @param what  the call that must wait */
+strata_status st_engine_outside(const struct st_engine *eng, const char *what);
 /* engine_ops.c: run one op of an executing lane on the caller's thread, whose calls of the device are timed as the op's; */
 strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op);
 /* run one op of an executing lane, or enqueue it on the device; then the work that follows once its bytes have

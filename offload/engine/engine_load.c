@@ -414,7 +414,10 @@ static strata_status load_all(struct st_engine *eng, st_engine_fill_fn *fill, vo
 
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
-    const strata_status st = st_engine_agree(eng, load_all(eng, fill, ctx), "the end of a load");
+    strata_status st = st_engine_outside(eng, "load");
 
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_agree(eng, load_all(eng, fill, ctx), "the end of a load");
     return st == STRATA_OK ? st_engine_gather_pages(eng) : st;
 }

@@ -481,6 +481,11 @@ static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_ROUND_SUM] = st_engine_round_sum,
     [ST_OP_REDUCE_RANKS] = st_engine_reduce_ranks,
     [ST_OP_SCATTER_MICRO] = scatter_micro,
+    [ST_OP_PAGE_USE] = st_engine_caller_prepare,
+    [ST_OP_LAYER_FORWARD] = st_engine_caller_prepare,
+    [ST_OP_PAGE_GRAD] = st_engine_caller_prepare,
+    [ST_OP_LAYER_BACKWARD] = st_engine_caller_prepare,
+    [ST_OP_CALLER_END] = st_engine_caller_prepare,
 };
 
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)

@@ -368,8 +368,11 @@ static strata_status resume_all(struct st_engine *eng, const struct st_resume_op
 
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts)
 {
-    const strata_status st = st_engine_agree(eng, resume_all(eng, opts), "the end of a resume");
+    strata_status st = st_engine_outside(eng, "resume");
 
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_agree(eng, resume_all(eng, opts), "the end of a resume");
     return st == STRATA_OK ? st_engine_gather_pages(eng) : st;
 }
 

@@ -281,7 +281,7 @@ static strata_status issue_ready_io(struct st_engine *eng)
     }
     if (eng->comm != NULL)
         st_engine_comm_issue(eng);
-    return STRATA_OK;
+    return eng->caller != NULL ? st_engine_caller_issue(eng) : STRATA_OK;
 }
 
 /* --- time --- */
@@ -329,16 +329,17 @@ static uint32_t busy_lanes(struct st_engine *eng)
     return busy;
 }
 
-/* Sleep until something finishes after event number `seen`.  `stalled`: compute is waiting, too. */
-static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled)
+/* Sleep until something finishes after event number `seen`.  `waits`: compute is waiting, too, unless that is the caller's. */
+static void wait_for_event(struct st_engine *eng, uint64_t seen, bool waits)
 {
+    const bool stalled = eng->caller != NULL ? st_engine_caller_waits(eng) : waits;
     const struct st_stall stall = stalled ? st_dispatch_stall(&eng->dispatch, busy_lanes(eng)) : (struct st_stall){0};
     const uint64_t start = st_clock_ns();
     struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, stall.op, stall.on, start) : NULL;
     uint64_t end;
 
     pthread_mutex_lock(&eng->lock);
-    assert(eng->in_flight > 0 || eng->events != seen || eng->io_status != STRATA_OK);
+    assert(eng->in_flight > 0 || eng->events != seen || eng->io_status != STRATA_OK || eng->caller != NULL);
     while (eng->events == seen && eng->io_status == STRATA_OK)
         pthread_cond_wait(&eng->wake, &eng->lock);
     pthread_mutex_unlock(&eng->lock);

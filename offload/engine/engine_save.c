@@ -259,9 +259,11 @@ static strata_status list_extents(const struct st_engine *eng, struct st_extents
 strata_status st_engine_save(struct st_engine *eng, struct st_extents *out)
 {
     const uint32_t next = eng->set;
-    strata_status st = st_engine_flush(eng, NULL);
+    strata_status st = st_engine_outside(eng, "save");
 
     assert(eng->program->sets > 0);
+    if (st == STRATA_OK)
+        st = st_engine_flush_now(eng, NULL);
     if (st == STRATA_OK)
         st = st_engine_take_overflows(eng);
     if (st != STRATA_OK)

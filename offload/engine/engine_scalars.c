@@ -25,31 +25,39 @@ void st_train_state_start(struct st_train_state *state, const struct st_loss_sca
 /* Counts another optimizer step and computes its coefficients; gradients are divided by `divisor`. */
 static void prepare_update(struct st_engine *eng, double divisor)
 {
-    const struct st_optimizer *o = &eng->training.optimizer;
+    struct st_optimizer o = eng->training.optimizer;
     struct st_train_state *train = &eng->train;
     struct st_update_scalars *u = &train->update;
-    struct st_step_numbers n = {.lr = eng->lr, .beta1 = eng->beta1, .beta2 = eng->beta2, .divisor = divisor};
+    struct st_step_numbers n = {.beta1 = eng->beta1, .beta2 = eng->beta2, .divisor = divisor};
 
     u->step = n.step = ++train->steps_applied;
-    u->lr = n.lr;
+    u->lr = eng->sets[0].lr;
     n.beta1_power = power(n.beta1, n.step, train->beta1, train->beta1_power);
     n.beta2_power = power(n.beta2, n.step, train->beta2, train->beta2_power);
     train->beta1 = n.beta1;
     train->beta2 = n.beta2;
     train->beta1_power = n.beta1_power;
     train->beta2_power = n.beta2_power;
-    u->decay = st_update_coef_of(o, &n, true);
-    u->no_decay = st_update_coef_of(o, &n, false);
-    u->decay.fetch_even = u->no_decay.fetch_even = eng->fetch == ST_FETCH_EVEN;
+    for (uint32_t i = 0; i < 2 * ST_SETS_MAX; i++) {
+        struct st_update_coef *coef = &eng->coefs[i / 2][i % 2];
+
+        n.lr = eng->sets[i / 2].lr;
+        o.weight_decay = eng->sets[i / 2].weight_decay;
+        *coef = st_update_coef_of(&o, &n, i % 2 != 0);
+        coef->fetch_even = eng->fetch == ST_FETCH_EVEN;
+    }
+    u->no_decay = eng->coefs[0][false];
+    u->decay = eng->coefs[0][true];
 }
 
 void st_engine_begin_step(struct st_engine *eng)
 {
     eng->train.update_scale = eng->train.scaler.scale;
+    eng->divisor = eng->caller != NULL ? st_engine_caller_divisor(eng) : 1;
     if (eng->program->update != ST_UPDATE_IN_BACKWARD)
         return;
     eng->train.update.skip = false;
-    prepare_update(eng, 1.0);
+    prepare_update(eng, eng->train.update_scale * eng->divisor);
 }
 
 bool st_engine_finished_on_host(const struct st_program *program, uint32_t p)
@@ -123,14 +131,14 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
     }
 }
 
-static bool is_f16(const struct st_engine *eng)
+static bool scales(const struct st_engine *eng)
 {
-    return eng->program->workload.dtype == STRATA_F16;
+    return st_workload_scales(&eng->program->workload);
 }
 
 static bool may_skip(const struct st_engine *eng)
 {
-    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->training.skip_overflow || is_f16(eng));
+    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->training.skip_overflow || scales(eng));
 }
 
 static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
@@ -152,10 +160,16 @@ static const char *advice(const struct st_engine *eng)
 {
     if (eng->train.steps_applied > 0)
         return "the run has diverged: begin again from the source with a lower learning rate or a longer warm-up";
-    return is_f16(eng)
+    return scales(eng)
                ? "the weights it began with are not finite, or too large for fp16: train in bf16, and see what strata eval says "
                  "of them"
                : "the weights it began with are not finite, or too large: see what strata eval says of them";
+}
+
+/* Without a target there is none, and a caller may not say it. */
+static bool has_loss(const struct st_engine *eng)
+{
+    return eng->caller != NULL ? !isnan(eng->train.update.loss) : eng->target_count > 0;
 }
 
 /* Counts steps in a row that were skipped or whose loss is not finite; a few may be chance. */
@@ -164,7 +178,7 @@ static strata_status count_idle(struct st_engine *eng)
     struct st_train_state *train = &eng->train;
     const uint32_t most = eng->training.max_skipped;
 
-    train->loss_lost = eng->target_count > 0 && !isfinite(train->update.loss); /* without a target there is none */
+    train->loss_lost = has_loss(eng) && !isfinite(train->update.loss);
     train->idle_in_row = train->update.skip || train->loss_lost ? train->idle_in_row + 1 : 0;
     if (most == 0 || train->idle_in_row < most)
         return STRATA_OK;
@@ -201,14 +215,23 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     strata_status st;
 
     sum_norms(eng, device, host, &norm2, &nonfinite, &first_bad);
-    u->grad_norm = sqrt(norm2) / eng->train.update_scale;
+    u->grad_norm = sqrt(norm2) / (eng->train.update_scale * eng->divisor);
     u->skip = false;
     if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
         return st;
     if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)
         return st;
     if (eng->program->update != ST_UPDATE_IN_BACKWARD)
-        prepare_update(eng, eng->train.update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+        prepare_update(eng, eng->train.update_scale * eng->divisor * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+    return STRATA_OK;
+}
+
+/* The sums of a step that was dropped are of no use, and say nothing about its scale. */
+static strata_status close_dropped_step(struct st_engine *eng)
+{
+    eng->train.update.skip = true;
+    eng->train.update.grad_norm = (double)NAN;
+    eng->train.steps_skipped++;
     return STRATA_OK;
 }
 
@@ -252,7 +275,10 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
         return STRATA_OK;
     for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
         sum += losses[m];
-    eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : (double)NAN;
+    if (eng->caller != NULL)
+        eng->train.update.loss = st_engine_caller_loss(eng);
+    else
+        eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : (double)NAN;
     overflowed = st_engine_overflowed(eng);
     if (eng->program->ranks > 1)
         overflowed = take_tallies(eng, st_scalars_tallies(eng->program, device));
@@ -260,5 +286,5 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
         eng->result.requests = atomic_exchange(&eng->requests, 0);
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
-    return close_training_step(eng, device, host);
+    return eng->divisor > 0 ? close_training_step(eng, device, host) : close_dropped_step(eng);
 }

@@ -111,9 +111,12 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
 
 static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
 {
+    uint64_t first;
+
     if (eng->train.update.skip)
         return NULL;
-    return chunk->group == ST_GROUP_DECAY ? &eng->train.update.decay : &eng->train.update.no_decay;
+    return &eng->coefs[eng->program->workload.pages[chunk->page].groups[st_chunk_group(eng->program, chunk, &first)].set]
+                      [chunk->group == ST_GROUP_DECAY];
 }
 
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *state, void *weight_page, const void *grad_page)

@@ -152,7 +152,7 @@ static bool updates_on_device(const struct st_plan *plan)
 static uint64_t gathered_scalars(const struct st_program *program)
 {
     const struct st_workload *w = &program->workload;
-    uint64_t own = sizeof(struct st_tally) + w->grad_accum * sizeof(double);
+    uint64_t own = sizeof(struct st_tally) + (w->grad_accum + (st_program_called(program) ? 1 : 0)) * sizeof(double);
 
     for (uint32_t p = 0; p < w->page_count; p++)
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)
@@ -163,6 +163,8 @@ static uint64_t gathered_scalars(const struct st_program *program)
 
 static void end_of_step(struct st_emitter *e)
 {
+    if (st_program_called(e->program))
+        st_emit_caller_end(e);
     (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->at.scalars_device, e->lay->at.scalars_host, 0,
                        st_scalars_bytes(e->program));
     if (updates_on_device(e->plan))
@@ -206,10 +208,10 @@ static void forget_slots(struct st_emitter *e)
 static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
 {
     st_emit_forward(e, micros);
-    if (e->plan->policy.forward_only)
-        return;
     /* A step's traffic must depend on the schedule, not on what slots happen to hold, so each pass brings its weights in. */
     st_emit_forget_weights(e, ST_NO_PAGE);
+    if (e->plan->policy.forward_only)
+        return;
     if (st_emit_gated(e) && micros->closes)
         st_emit_read_ahead(e);
     st_emit_backward(e, micros);

@@ -63,7 +63,7 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
     return slot;
 }
 
-void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot)
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot, unsigned phases)
 {
     const uint64_t id = st_emit_act_id(e, boundary, micro);
     const uint32_t checkpoint = e->lay->checkpoints[id];
@@ -73,8 +73,8 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
     if (e->program->acts == ST_WHERE_DEVICE)
         return;
     host = nvme ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : checkpoint;
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.layers[boundary].boundary_bytes)->micro =
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, phases, slot, host, id, e->program->workload.layers[boundary].boundary_bytes)->micro =
         micro;
     if (nvme)
-        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, checkpoint, id, e->program->buffers[checkpoint].bytes)->micro = micro;
+        st_emit_copy(e, ST_OP_WRITE_ACT, phases, host, checkpoint, id, e->program->buffers[checkpoint].bytes)->micro = micro;
 }

@@ -121,7 +121,7 @@ uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t 
 uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro);
 uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases);
 /* Store the activation checkpoint on its tier. */
-void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot, unsigned phases);
 
 /* --- emit_layer.c --- */
 
@@ -130,6 +130,13 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
 /* Emit one call of a unit; weights, sums: of its pages. */
 void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind kind, unsigned phases, uint32_t m,
                   const uint32_t *weights, const struct st_open_sum *sums);
+
+/* --- emit_caller.c --- */
+
+/* Pages that the caller uses: from here on; their sums, after the layers; then what the caller says at the step's end. */
+void st_emit_use_pages(struct st_emitter *e, const struct st_micros *micros);
+void st_emit_close_pages(struct st_emitter *e, const struct st_micros *micros);
+void st_emit_caller_end(struct st_emitter *e);
 
 /* --- emit_lookup.c --- */
 

@@ -19,12 +19,17 @@ static const struct part {
     [ST_LAYER_LOSS] = {{ST_OP_HEAD_NORM, ST_OP_HEAD_BACKWARD, FIRST_PAGE},
                        {ST_OP_HEAD_STATS, ST_OP_HEAD_GRAD, EACH_SLICE},
                        {ST_OP_HEAD_LOSS, NONE, NO_PAGES}},
+    [ST_LAYER_RESIDENT] = {{NONE, NONE, 0}, {NONE, NONE, 0}, {NONE, NONE, 0}}, /* emit_caller.c */
 };
+/* A block that the caller computes. */
+static const struct part called = {ST_OP_LAYER_FORWARD, ST_OP_LAYER_BACKWARD, ALL_PAGES};
 
 /* --- units --- */
 
 static const struct part *part_of(const struct st_workload *w, uint32_t layer, uint32_t part)
 {
+    if (st_workload_opaque(w) && w->layers[layer].kind == ST_LAYER_BLOCK && part == 0)
+        return &called;
     return &parts[w->layers[layer].kind][part];
 }
 
@@ -124,9 +129,11 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
     const struct st_workload *w = &e->program->workload;
     const struct st_op_row *row = &st_op_rows[kind];
     const uint32_t below = u->layer > 0 ? u->layer - 1 : 0; /* a lookup's rows become its boundary where they lie */
-    const bool in = st_operand_of(kind, ST_ROLE_ACT) != NULL && (u->layer > 0 || w->layers[0].kind == ST_LAYER_LOOKUP);
+    const bool in = st_operand_of(kind, ST_ROLE_ACT) != NULL && (u->layer > 0 || w->layers[0].kind == ST_LAYER_LOOKUP) &&
+                    w->layers[below].boundary_bytes > 0;
+    const bool makes_in = in && kind == ST_OP_LAYER_FORWARD; /* for its own backward */
     const bool out = st_operand_of(kind, ST_ROLE_ACT_OUT) != NULL && u->layer + 1 < w->layer_count;
-    const uint32_t act = in ? st_emit_act_get(e, below, m, phases) : ST_NO_BUFFER;
+    const uint32_t act = makes_in ? st_emit_act_fresh(e, below, m) : in ? st_emit_act_get(e, below, m, phases) : ST_NO_BUFFER;
     const uint32_t act_out = out ? st_emit_act_fresh(e, u->layer, m) : ST_NO_BUFFER;
     struct st_op *op = st_emit_op(e, kind, phases);
 
@@ -177,7 +184,9 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
         }
     }
     if (out)
-        st_emit_act_keep(e, u->layer, m, act_out);
+        st_emit_act_keep(e, u->layer, m, act_out, FORWARD);
+    if (makes_in)
+        st_emit_act_keep(e, below, m, act, BACKWARD);
 }
 
 /* --- weights of a unit --- */
@@ -267,6 +276,8 @@ void st_emit_forward(struct st_emitter *e, const struct st_micros *micros)
 {
     const struct st_workload *w = &e->program->workload;
 
+    if (st_workload_opaque(w))
+        st_emit_use_pages(e, micros);
     for (uint32_t l = 0; l < w->layer_count; l++) {
         if (w->layers[l].kind == ST_LAYER_LOOKUP) {
             layer_ahead(e, micros, 1);
@@ -350,5 +361,7 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
                 unit_backward(e, micros, &u);
             }
         }
+    if (st_workload_opaque(w))
+        st_emit_close_pages(e, micros);
     st_emit_conclude(e);
 }

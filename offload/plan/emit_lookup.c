@@ -72,7 +72,7 @@ void st_emit_lookup(struct st_emitter *e, const struct st_micros *micros)
         embed_rows(e, m, act);
         if (added != ST_NO_PAGE)
             st_emit_call(e, &unit, ST_OP_EMBED_FORWARD, FORWARD, m, &weight, NULL);
-        st_emit_act_keep(e, 0, m, act);
+        st_emit_act_keep(e, 0, m, act, FORWARD);
     }
 }
 

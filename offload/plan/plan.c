@@ -172,6 +172,8 @@ static bool page_promoted(const struct st_plan *plan, uint32_t p)
 {
     if (plan->policy.param_tier == STRATA_TIER_DEVICE)
         return false;
+    if (p < st_workload_stay(&plan->program.workload)) /* wherever it lives, it is on the device, too */
+        return plan->policy.param_tier == STRATA_TIER_NVME && st_place_home(plan, p) == ST_WHERE_HOST;
     return st_place_resident(plan, p) || (plan->policy.param_tier == STRATA_TIER_NVME && st_place_home(plan, p) != ST_WHERE_NVME);
 }
 
@@ -418,9 +420,13 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
     if (policy->ranks == 0)
         policy->ranks = 1;
     if (policy->update == ST_UPDATE_AUTO)
-        policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
+        policy->update = policy->needs_norm || st_workload_opaque(w) ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
     if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
+    if (st_workload_opaque(w)) {
+        policy->accumulation = ST_ACCUMULATE_HORIZONTAL; /* the caller goes through the layers micro-batch by micro-batch */
+        policy->activations = ST_ACT_RECOMPUTED;         /* and keeps what it likes */
+    }
     if (policy->forward_only || policy->leaves == 0)
         policy->leaves = 1;
     if (policy->forward_only)
@@ -521,6 +527,17 @@ strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
         return st;
     settle(plan);
     return STRATA_OK;
+}
+
+void st_plan_leave(struct st_policy *policy, struct st_capacity *capacity, const uint64_t bytes[STRATA_TIER_NVME],
+                   uint32_t threads)
+{
+    for (int t = 0; t < STRATA_TIER_NVME; t++) {
+        policy->caller_bytes[t] = bytes[t];
+        capacity->bytes[t] -= bytes[t] < capacity->bytes[t] ? bytes[t] : capacity->bytes[t];
+    }
+    policy->caller_threads = threads;
+    capacity->workers -= threads < capacity->workers ? threads : capacity->workers - 1;
 }
 
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,

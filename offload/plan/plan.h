@@ -54,6 +54,9 @@ struct st_plan {
     uint32_t item_count;
 };
 
+/** Leave to a caller that computes the layers what it holds itself: takes it off the capacity, and notes it in the policy. */
+void st_plan_leave(struct st_policy *policy, struct st_capacity *capacity, const uint64_t bytes[STRATA_TIER_NVME],
+                   uint32_t threads);
 /** Plan, evaluated by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is
  * false, and needed[] is that of the smallest placement, so it shows what is lacking); the error sentence names the tier, what is
  * needed, and what there is (st_plan_advise()). E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */

@@ -71,7 +71,8 @@ static void add_layers(double *seconds, const struct st_layer *layer, const stru
 static void add_compute(struct load loads[ST_WINDOW_COUNT], const struct st_plan *plan, const struct st_machine *m)
 {
     const struct st_workload *w = &plan->program.workload;
-    const uint32_t low = plan->sums->lowest_layer, kept_from = st_block_end(w) - plan->decided.kept_blocks;
+    const uint32_t low = plan->sums->lowest_layer, kept_from = /* a caller's cost is all of it */
+        st_program_called(&plan->program) ? 0 : st_block_end(w) - plan->decided.kept_blocks;
     const double micros = w->grad_accum, first = st_place_horizontal(plan) ? 1 : micros;
     double forward = 0, backward = 0;
 
@@ -120,11 +121,12 @@ static double less(uint64_t bytes, double held)
     return longer((double)bytes - held, 0);
 }
 
-/* On a device that is the host its cores compute, copy and update in turn.  A disk that reads and writes does both at half the
+/* On a device that is the host its cores compute, copy and update in turn, beside those of a caller.  A disk that reads and writes does both at half the
  * mixed rate, or one after the other. */
-static double busiest(const struct load *l, const struct st_machine *m)
+static double busiest(const struct load *l, const struct st_machine *m, bool called)
 {
-    const double cores = l->compute + (m->capacity.device_is_host ? l->upload + l->download + l->update : 0);
+    const double others = m->capacity.device_is_host ? l->upload + l->download + l->update : 0;
+    const double cores = called ? longer(l->compute, others) : l->compute + others;
     const double links = m->capacity.device_is_host ? 0 : longer(longer(l->upload, l->download), l->update);
     const double apart = l->read + l->write,
                  both = m->rates.mixed > 0 ? (l->read * m->rates.read + l->write * m->rates.write) / m->rates.mixed : apart;
@@ -187,9 +189,9 @@ double st_plan_bound(const struct st_plan *plan, const struct st_machine *m, dou
         loads[w].download = st_seconds_at(less(moved.in[w].download, carried.link), m->rates.download);
         loads[w].read = st_seconds_at(less(moved.in[w].read, carried.disk), m->rates.read);
         loads[w].write = st_seconds_at(less(moved.in[w].write, carried.disk), m->rates.write);
-        windows += busiest(&loads[w], m);
+        windows += busiest(&loads[w], m, st_program_called(&plan->program));
     }
-    all = busiest(&sum, m);
+    all = busiest(&sum, m, st_program_called(&plan->program));
     *work = sum.compute + sum.upload + sum.download + sum.update + sum.read + sum.write + sum.comm;
     return longer(all, windows);
 }

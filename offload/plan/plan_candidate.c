@@ -320,15 +320,16 @@ static uint32_t counts(uint32_t levels[ST_LEVELS_MAX], uint32_t count)
     return count;
 }
 
-static uint32_t update_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_policy *asked)
+static uint32_t update_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
+    const struct st_policy *asked = &plan->asked;
     uint32_t count = 0;
 
     if (asked->update != ST_UPDATE_AUTO || asked->forward_only) {
         levels[0] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
         return 1;
     }
-    if (!asked->needs_norm)
+    if (!asked->needs_norm && !st_workload_opaque(&plan->program.workload))
         levels[count++] = ST_UPDATE_IN_BACKWARD;
     levels[count++] = ST_UPDATE_GATED;
     levels[count++] = ST_UPDATE_SERIAL;
@@ -451,7 +452,7 @@ uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_pla
 {
     switch (axis) {
     case ST_AXIS_UPDATE:
-        return update_levels(levels, &plan->asked);
+        return update_levels(levels, plan);
     case ST_AXIS_ACCUMULATION:
         return accumulation_levels(levels, plan);
     case ST_AXIS_TIER:

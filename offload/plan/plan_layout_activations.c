@@ -151,7 +151,7 @@ void st_walk_activations(struct st_walk *k)
     lay->dact = index_array(k, g);
     for (uint64_t m = 0; m < g; m++) {
         lay_last_internals(k, m);
-        if (!plan->policy.forward_only && plan->sums->boundary_most > 0)
+        if (!plan->policy.forward_only && plan->sums->boundary_most > 0 && !st_workload_opaque(w))
             set_index(lay->dact, m, st_walk_take(k, STRATA_TIER_DEVICE, plan->sums->boundary_most, ST_ITEM_ACTIVATIONS));
     }
     lay->at.head_internals =

@@ -52,7 +52,7 @@ static inline uint32_t st_place_least_resident(const struct st_plan *plan)
     const struct st_workload *w = &plan->program.workload;
 
     if (plan->policy.param_tier != STRATA_TIER_DEVICE)
-        return 0;
+        return st_workload_stay(w);
     return st_place_slices(plan) ? w->gathered_count : w->page_count;
 }
 
@@ -132,7 +132,7 @@ static inline enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 
     if (!st_place_trained(plan, p))
         return ST_WHERE_NONE;
-    if (device_update && st_place_rounds_in_place(plan))
+    if ((device_update && st_place_rounds_in_place(plan)) || p < st_workload_stay(&plan->program.workload))
         return ST_WHERE_DEVICE;
     if (!st_place_sum_outlives(plan, p))
         return ST_WHERE_STREAMED;
@@ -175,7 +175,8 @@ static inline bool st_place_saves_from_device(const struct st_plan *plan)
     const struct st_policy *policy = &plan->policy;
 
     return policy->sets > 0 &&
-           (policy->cache != 0 || policy->optimizer_tier == STRATA_TIER_DEVICE || policy->param_tier == STRATA_TIER_DEVICE);
+           (policy->cache != 0 || policy->optimizer_tier == STRATA_TIER_DEVICE || policy->param_tier == STRATA_TIER_DEVICE ||
+            st_workload_stay(&plan->program.workload) > 0);
 }
 
 /* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */

@@ -9,6 +9,8 @@ static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
 {
     const struct st_page *x = &w->pages[a], *y = &w->pages[b];
 
+    if ((a < st_workload_stay(w)) != (b < st_workload_stay(w)))
+        return false;
     if (st_page_adds(x) > 1 || x->flags != y->flags || x->uses != y->uses || (x->row_count > 0) != (y->row_count > 0) ||
         x->elems != y->elems || x->group_count != y->group_count)
         return false;
@@ -98,7 +100,12 @@ static void find_last(const struct st_plan *plan, struct st_plan_sums *sums)
     last[0] = last[1] = ST_NO_PAGE;
     if (sums->lowest_layer == w->layer_count)
         return;
-    if (block > 0 && w->layers[0].use_count > w->gathered_count)
+    for (uint32_t p = 0; p < st_workload_stay(w); p++) /* the first of them that is trained is closed after all layers */
+        if (st_place_trained(plan, p)) {
+            last[0] = p;
+            return;
+        }
+    if (w->layers[0].kind == ST_LAYER_LOOKUP && w->layers[0].use_count > w->gathered_count)
         last[0] = w->gathered_count;
     low = sums->lowest_layer < block ? block : sums->lowest_layer;
     for (uint32_t i = 0; i < w->layers[low].use_count; i++) {
@@ -123,7 +130,8 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
     for (uint32_t l = count; l-- > 0;) {
         const struct st_layer *layer = &w->layers[l], *above = layer + 1;
         const bool last = l + 1 == count || layer->kind != above->kind || layer->forward_flops != above->forward_flops ||
-                          layer->backward_flops != above->backward_flops;
+                          layer->backward_flops != above->backward_flops || layer->forward_seconds != above->forward_seconds ||
+                          layer->backward_seconds != above->backward_seconds;
         uint32_t pages = 0, trained = 0, all = 0;
 
         sums->layer_end[l] = last ? l + 1 : sums->layer_end[l + 1];

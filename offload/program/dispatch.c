@@ -140,12 +140,14 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
     return best;
 }
 
-/* The lane that stands for compute: its own, or with one executor that of the earliest op, of those that it does not run where
+/* The lane that stands for compute: the caller's, its own, or with one executor that of the earliest op, of those that it does not run where
  * nothing else is left. */
 static uint32_t stalled_lane(const struct st_dispatch *d)
 {
     uint32_t lane = STRATA_LANE_COUNT;
 
+    if (st_dispatch_head(d, STRATA_LANE_CALLER) != ST_NO_OP)
+        return STRATA_LANE_CALLER;
     if (d->queues && st_dispatch_head(d, STRATA_LANE_COMPUTE) != ST_NO_OP)
         return STRATA_LANE_COMPUTE;
     for (uint32_t i = 0; i < STRATA_LANE_COUNT; i++)

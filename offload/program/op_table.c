@@ -14,6 +14,7 @@
 #define SOME(n, r, how, holds) {ST_ROLE_##r, ST_OPERAND_##how, ST_HOLDS_##holds, ST_OPERAND_##n}
 #define COPY(holds)            .work = ST_WORK_COPY, .operands = {IN(FROM, holds), OUT(TO, holds)}
 #define CALL(c)                .work = ST_WORK_CALL, .call = ST_CALL_##c, .operands
+#define LAYER(c)               .work = ST_WORK_LAYER, .call = ST_CALL_##c, .operands
 #define DOES(w)                .work = ST_WORK_##w, .operands
 #define ON(l)                  STRATA_LANE_##l
 #define CHECKSUM(s)                .checksum = ST_CHECKSUM_##s
@@ -60,6 +61,16 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
         {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(MAYBE, LOGITS, WRITE, LOGITS)}},
     [ST_OP_HEAD_LOSS]       = {"head_loss",       ON(COMPUTE),         MICRO, CALL(HEAD_LOSS) =
         {IN(INTERNALS, HEAD), IN(TOKENS, TOKENS), INOUT(SCALARS, SCALARS)}},
+
+    /* What the caller computes.  These end when it says so, or at once if the step does without it. */
+    [ST_OP_PAGE_USE]        = {"page_use",        ON(CALLER),          PAGE,  DOES(SMALL) = {IN(WEIGHT, WEIGHT)}},
+    [ST_OP_LAYER_FORWARD]   = {"layer_forward",   ON(CALLER),          BLOCK, LAYER(BLOCK_FORWARD) =
+        {SOME(LAYER, ACT, WRITE, ACT), SOME(LAYER, WEIGHT, READ, WEIGHT)}},
+    [ST_OP_PAGE_GRAD]       = {"page_grad",       ON(CALLER),          PAGE | MICRO, DOES(SMALL) =
+        {IN(WEIGHT, WEIGHT), SOME(ONE, SUM, ADD, ACCUM)}},
+    [ST_OP_LAYER_BACKWARD]  = {"layer_backward",  ON(CALLER),          BLOCK, LAYER(BLOCK_BACKWARD) =
+        {SOME(LAYER, ACT, READ, ACT), SOME(LAYER, WEIGHT, READ, WEIGHT), SOME(LAYER, SUM, ADD, ACCUM)}},
+    [ST_OP_CALLER_END]      = {"caller_end",      ON(CALLER),          0,     DOES(SMALL) = {INOUT(SCALARS, SCALARS)}},
 
     /* Backward; a page whose groups are all frozen has no sum. */
     [ST_OP_HEAD_GRAD]       = {"head_grad",       ON(COMPUTE),         SLICE, CALL(HEAD_GRAD) =
@@ -138,6 +149,7 @@ static const char *const lane_names[STRATA_LANE_COUNT] = {
     [STRATA_LANE_READ_ACTIVATION] = "read_activation",
     [STRATA_LANE_WRITE] = "write",
     [STRATA_LANE_COMM] = "comm",
+    [STRATA_LANE_CALLER] = "caller",
 };
 
 const char *st_op_name(enum st_op_kind kind)

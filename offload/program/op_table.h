@@ -30,10 +30,11 @@ static inline bool st_lane_is_io(uint32_t lane)
     return st_lane_reads(lane) || lane == STRATA_LANE_WRITE;
 }
 
-/* Whether the lane's ops run on the device or on the host's workers: neither transfers nor exchanges with other ranks. */
+/* Whether the lane's ops run on the device or on the host's workers: they are neither transfers, nor exchanges with other ranks,
+ * nor the caller's. */
 static inline bool st_lane_executes(uint32_t lane)
 {
-    return !st_lane_is_io(lane) && lane != STRATA_LANE_COMM;
+    return !st_lane_is_io(lane) && lane != STRATA_LANE_COMM && lane != STRATA_LANE_CALLER;
 }
 
 /* Bytes over each link.  comm: what this rank receives of the others.  Links between ranks carry both directions at once, and in
@@ -93,10 +94,14 @@ enum st_op_kind {
     ST_OP_HEAD_NORM,
     ST_OP_HEAD_STATS,
     ST_OP_HEAD_LOSS,
+    ST_OP_PAGE_USE,      /* from here on the caller may use a page that stays on the device */
+    ST_OP_LAYER_FORWARD, /* the caller computes a layer, between its own two calls */
     ST_OP_HEAD_GRAD, /* this and what follows is backward; the first one begins it */
     ST_OP_HEAD_BACKWARD,
     ST_OP_BLOCK_BACKWARD,
     ST_OP_EMBED_BACKWARD,
+    ST_OP_PAGE_GRAD, /* the caller adds a micro-batch's gradients of a page that stays on the device */
+    ST_OP_LAYER_BACKWARD,
     ST_OP_DOWNLOAD_ACCUM,
     ST_OP_UPLOAD_ACCUM,
     ST_OP_REDUCE_SUM,     /* the sums of two neighbouring runs of leaves become one */
@@ -108,6 +113,7 @@ enum st_op_kind {
     ST_OP_DOWNLOAD_GRAD,
     ST_OP_WRITE_GRAD, /* rounded; it waits on NVMe for the update */
     ST_OP_READ_GRAD,
+    ST_OP_CALLER_END,       /* the caller's losses and divisor */
     ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
     ST_OP_END,              /* the end of the step: loss, norm, clip factor, skip */
     /* Of a run of several ranks. */
@@ -208,6 +214,7 @@ enum st_work {
     ST_WORK_SMALL,   /* a negligible amount, except for a sum that it starts */
     ST_WORK_COPY,    /* bytes at its lane's rate */
     ST_WORK_CALL,    /* a call of the model: FLOPs */
+    ST_WORK_LAYER,   /* a layer of the caller's: the seconds or the FLOPs of such a call */
     ST_WORK_UPDATE,  /* a chunk's parameters */
     ST_WORK_REDUCE,  /* adds a page's sum to another one */
     ST_WORK_ROUND,   /* reads and rounds a page's sum */
@@ -255,7 +262,7 @@ struct st_op_row {
     uint8_t indices;
     enum st_work work;
     enum st_checksum_mode checksum;
-    enum st_call_kind call;                      /* of ST_WORK_CALL */
+    enum st_call_kind call;                      /* of ST_WORK_CALL, ST_WORK_LAYER */
     struct st_operand operands[ST_OPERANDS_MAX]; /* up to the first without a role */
 };
 extern const struct st_op_row st_op_rows[ST_OP_KIND_COUNT];

@@ -48,6 +48,10 @@ struct st_policy {
     uint64_t part_bytes;  /* of what a save brings down from the device at a time, whole blocks; 0: ST_PART_BYTES */
     uint32_t keep_best; /* of those, the ones of the lowest scores */
     uint32_t keep; /* checkpoints that it keeps: sets is st_sets_of_keep() of it, less those whose space is there already */
+    /* Of a caller that computes the layers: what it holds itself on the device and the host, and its threads.  Capacity and workers
+     * are without them (st_plan_leave()). */
+    uint64_t caller_bytes[STRATA_TIER_NVME];
+    uint32_t caller_threads;
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 

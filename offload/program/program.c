@@ -104,7 +104,8 @@ uint32_t st_program_backward(const struct st_program *program)
 {
     uint32_t first = 0;
 
-    while (first < program->op_count && program->ops[first].kind != ST_OP_HEAD_GRAD)
+    while (first < program->op_count && program->ops[first].kind != ST_OP_HEAD_GRAD &&
+           program->ops[first].kind != ST_OP_LAYER_BACKWARD)
         first++;
     return first;
 }

@@ -363,8 +363,20 @@ static inline uint32_t st_program_micro(const struct st_program *program, uint32
     return global / g == program->rank ? global % g : g + global;
 }
 
+/* Whether the program around the engine computes the layers (offload/engine/caller.h). */
+static inline bool st_program_called(const struct st_program *program)
+{
+    return st_workload_opaque(&program->workload);
+}
+
+/* Bytes of the boundary that an op of a layer names. */
+static inline uint64_t st_program_boundary_bytes(const struct st_program *program, const struct st_op *op)
+{
+    return program->workload.layers[op->layer - 1].boundary_bytes;
+}
+
 /* The small results of a step, its scalars, on the device and once more on the host: norms, then losses of all ranks'
- * micro-batches, and on the host each rank's tally.  A page has one norm; with several ranks one for each run of tiles of each
+ * micro-batches, where a caller computes the layers each rank's divisor, and on the host each rank's tally.  A page has one norm; with several ranks one for each run of tiles of each
  * rank's slice of each of its trained groups, slice by slice. */
 struct st_norm {
     double norm2;
@@ -377,11 +389,15 @@ struct st_tally {
 static inline uint64_t st_scalars_bytes(const struct st_program *program)
 {
     return program->norm_first[program->workload.page_count] * sizeof(struct st_norm) +
-           (uint64_t)program->ranks * program->workload.grad_accum * sizeof(double);
+           (uint64_t)program->ranks * (program->workload.grad_accum + (st_program_called(program) ? 1 : 0)) * sizeof(double);
 }
 static inline double *st_scalars_losses(const struct st_program *program, struct st_norm *scalars)
 {
     return (double *)(void *)&scalars[program->norm_first[program->workload.page_count]];
+}
+static inline double *st_scalars_divisors(const struct st_program *program, struct st_norm *scalars)
+{
+    return st_scalars_losses(program, scalars) + (uint64_t)program->ranks * program->workload.grad_accum;
 }
 static inline struct st_tally *st_scalars_tallies(const struct st_program *program, struct st_norm *scalars)
 {

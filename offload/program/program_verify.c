@@ -165,7 +165,7 @@ static bool indices_match(const struct st_program *program, const struct st_op *
     const struct st_workload *w = &program->workload;
     const bool block = (row->indices & ST_INDEX_BLOCK) != 0;
 
-    if (op->layer >= (row->work == ST_WORK_CALL ? w->layer_count : 1))
+    if (op->layer >= (row->work == ST_WORK_CALL || row->work == ST_WORK_LAYER ? w->layer_count : 1))
         return false;
     if (block ? op->page != (w->layers[op->layer].use_count > 0 ? st_layer_page(w, op->layer, 0) : ST_NO_PAGE)
               : !carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
@@ -201,7 +201,7 @@ static uint32_t layer_count(const struct st_program *program, const struct st_op
 
     switch ((enum st_role)operand->role) {
     case ST_ROLE_ACT:
-        return op->layer > 0;
+        return op->layer > 0 && w->layers[op->layer - 1].boundary_bytes > 0;
     case ST_ROLE_ACT_OUT:
         return op->layer + 1 < w->layer_count;
     case ST_ROLE_DACT:
@@ -456,6 +456,12 @@ static bool goes_on(const struct replay *r, const struct st_op *op, const struct
             h->to == st_part_at(r->program, op));
 }
 
+/* Whether the op adds a micro-batch's gradients to a sum. */
+static bool adds_gradients(enum st_op_kind kind)
+{
+    return st_op_rows[kind].work == ST_WORK_CALL || st_op_rows[kind].lane == STRATA_LANE_CALLER;
+}
+
 /* Whether what an op leaves is this rank's alone, which gathers and reductions end. */
 static bool leaves_own(const struct replay *r, const struct st_op *op, const struct st_access *a)
 {
@@ -469,7 +475,7 @@ static bool leaves_own(const struct replay *r, const struct st_op *op, const str
         return false;
     if (st_op_copies(kind))
         return r->held[st_op_access(program->accesses, op, ST_ROLE_FROM)->buffer].own;
-    return st_op_rows[kind].work == ST_WORK_CALL || (a->mode == ST_MODIFY && r->held[a->buffer].own);
+    return adds_gradients(kind) || (a->mode == ST_MODIFY && r->held[a->buffer].own);
 }
 
 /* Whether the op needs all ranks' part of what it reads. */
@@ -480,7 +486,7 @@ static bool needs_all(const struct st_op *op, const struct st_access *a)
     if (a->content == ST_HOLDS_WEIGHT)
         return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_PLACE_WEIGHT && kind != ST_OP_DOWNLOAD_WEIGHT &&
                kind != ST_OP_GATHER_WEIGHT && kind != ST_OP_GATHER_UPDATED;
-    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_REDUCE_SUM && kind != ST_OP_ROUND_SUM &&
+    return !adds_gradients(kind) && !st_op_copies(kind) && kind != ST_OP_REDUCE_SUM && kind != ST_OP_ROUND_SUM &&
            kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_REDUCE_RANKS;
 }
 

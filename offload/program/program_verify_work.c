@@ -22,6 +22,7 @@ enum each {
     EACH_BLOCK,
     EACH_SLICE,
     EACH_TABLE,
+    EACH_STAYING,
     EACH_PAGE,
     EACH_CHUNK,
     EACH_ROWS
@@ -38,7 +39,8 @@ enum unless {
     WITHOUT_SHARED_ROWS,
     WITHOUT_SHARED_TOKENS,
     WITHOUT_RANKS,
-    WITHOUT_WHOLE_RANKS
+    WITHOUT_WHOLE_RANKS,
+    WITHOUT_CALLER
 };
 
 static const struct work {
@@ -61,7 +63,9 @@ static const struct work {
     {BY(EXCHANGE_ROWS), EACH_TABLE, ALWAYS_BUT_A_FLUSH, WITHOUT_SHARED_ROWS},
     {BY_EITHER(GATHER_DEVICE, UPLOAD_ROWS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOOKUP},
     {BY(EMBED_FORWARD), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_POSITIONS},
-    {BY(BLOCK_FORWARD), EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(PAGE_USE), EACH_STAYING, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY_EITHER(BLOCK_FORWARD, LAYER_FORWARD), EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(CALLER_END), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_CALLER},
     {BY(HEAD_NORM), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
     {BY(HEAD_STATS), EACH_SLICE, ALWAYS_BUT_A_FLUSH, ALL},
     {BY(HEAD_LOSS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
@@ -110,6 +114,8 @@ static uint32_t place_count(const struct st_program *program, enum each each)
         return st_slice_count(w) * w->grad_accum;
     case EACH_TABLE:
         return w->gathered_count;
+    case EACH_STAYING:
+        return st_workload_stay(w);
     case EACH_PAGE:
         return w->page_count;
     case EACH_CHUNK:
@@ -160,6 +166,7 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
     case EACH_SLICE:
         return (struct marks){op->slice * g + op->micro, 1, 1};
     case EACH_TABLE:
+    case EACH_STAYING:
         return (struct marks){op->page, 1, 1};
     case EACH_PAGE:
         return (struct marks){op->page, 1, 1};
@@ -206,6 +213,8 @@ static bool is_needed(const struct st_program *program, enum unless unless)
     const struct st_workload *w = &program->workload;
 
     switch (unless) {
+    case WITHOUT_CALLER:
+        return st_program_called(program);
     case WITHOUT_TOKENS:
         return w->vocab > 0;
     case WITHOUT_SHARED_TOKENS:
@@ -259,6 +268,30 @@ static strata_status verify_cycle(const struct st_program *program, const struct
     return STRATA_OK;
 }
 
+/* A page's gradients are open until the caller ends the micro-batch, so nothing that waits for them may come before its last
+ * layer. */
+static strata_status verify_open(const struct st_program *program)
+{
+    for (uint32_t m = 0; st_program_called(program) && m < program->workload.grad_accum; m++) {
+        uint32_t last = 0;
+
+        for (uint32_t i = 0; i < program->op_count; i++)
+            if (st_op_rows[program->ops[i].kind].work == ST_WORK_LAYER && program->ops[i].micro == m)
+                last = i;
+        for (uint32_t i = 0; i < last; i++)
+            for (uint32_t k = 0; k < program->ops[i].wait_count; k++) {
+                const struct st_wait *wait = &program->waits[program->ops[i].wait_first + k];
+                const struct st_op *on = &program->ops[wait->op];
+
+                if (!wait->previous && on->kind == ST_OP_PAGE_GRAD && on->micro == m)
+                    return st_error(STRATA_E_INTERNAL,
+                                    "verify: op %u (%s) waits for gradients of page %u, which are open until micro-batch %u ends", i,
+                                    st_op_name((enum st_op_kind)program->ops[i].kind), on->page, m);
+            }
+    }
+    return STRATA_OK;
+}
+
 strata_status st_verify_work(const struct st_program *program)
 {
     uint32_t most = 0, *marks;
@@ -273,5 +306,5 @@ strata_status st_verify_work(const struct st_program *program)
         for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]) && st == STRATA_OK; cycle++)
             st = verify_cycle(program, &works[i], cycle, marks);
     free(marks);
-    return st;
+    return st == STRATA_OK ? verify_open(program) : st;
 }

@@ -6,8 +6,8 @@
  * device's own passes in between.  A step falls into windows: forward, backward, and what follows the step's end when updates are
  * serial.  The work of a window's ops on a resource must run in that window, except for what slots hold over to the next; so each
  * window takes at least as long as its busiest resource, less that, and the windows add up.  On a cpu device compute, copies and
- * updates share the cores, so their times add.  What ranks exchange counts by its bytes: latencies may pass beside one another.
- */
+ * updates share the cores, so their times add, but for a caller's layers, which have cores of their own.  What ranks exchange
+ * counts by its bytes: latencies may pass beside one another. */
 #include "offload/simulate/bounds.h"
 
 #include <stddef.h>
@@ -25,6 +25,7 @@ struct demand {
     struct st_traffic moved;
     uint64_t updated, gathered; /* gathered: bytes of moved.comm that may also move beside the next window */
     double compute, beside;
+    double called; /* seconds of the caller's layers, on threads and queues of its own */
 };
 
 static double per_second(double amount, double rate)
@@ -57,7 +58,9 @@ static uint64_t less(uint64_t amount, uint64_t spared)
 /* A page that stays on the device needs what its update is followed by only when it is used in the next step. */
 static bool gathers_later(const struct st_program *program, const struct st_op *op)
 {
-    return op->kind == ST_OP_GATHER_WEIGHT && program->update != ST_UPDATE_GATED &&
+    const enum st_op_kind kind = st_program_called(program) ? ST_OP_GATHER_UPDATED : ST_OP_GATHER_WEIGHT;
+
+    return op->kind == kind && program->update != ST_UPDATE_GATED &&
            program->pages[op->page].weights == ST_WHERE_DEVICE;
 }
 
@@ -71,7 +74,7 @@ static void add_op(struct demand *d, const struct st_program *program, const str
         *link += op->bytes;
     d->gathered += gathers_later(program, op) ? op->bytes : 0;
     d->updated += st_cost_updated(program, m, op);
-    d->compute += st_cost_flops(program, m, op) + st_passes_sum(&passes);
+    *(op->lane == STRATA_LANE_CALLER ? &d->called : &d->compute) += st_cost_flops(program, m, op) + st_passes_sum(&passes);
     d->beside += program->update == ST_UPDATE_GATED ? 0 : passes.update;
 }
 
@@ -206,10 +209,11 @@ static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_mac
     seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
     seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
     seconds[COMM] = st_comm_seconds(&m->rates, ranks, (double)d->moved.comm);
-    if (!m->capacity.device_is_host)
-        return;
-    seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
-    seconds[UPLOAD] = seconds[DOWNLOAD] = seconds[UPDATE] = 0;
+    if (m->capacity.device_is_host) {
+        seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
+        seconds[UPLOAD] = seconds[DOWNLOAD] = seconds[UPDATE] = 0;
+    }
+    seconds[COMPUTE] = seconds[COMPUTE] > d->called ? seconds[COMPUTE] : d->called;
 }
 
 static enum resource busiest(const double seconds[RESOURCE_COUNT])
@@ -238,7 +242,8 @@ static double schedule_seconds(const struct st_program *program, const struct st
                                               .write = less(moved->write, spared.write),
                                               .comm = less(moved->comm, spared.comm + windows[w].gathered)},
                                     .updated = windows[w].updated,
-                                    .compute = windows[w].compute - windows[w].beside};
+                                    .compute = windows[w].compute - windows[w].beside,
+                                    .called = windows[w].called};
         double seconds[RESOURCE_COUNT];
         enum resource most;
 
@@ -262,6 +267,7 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
         t.moved.comm += windows[w].moved.comm;
         t.updated += windows[w].updated;
         t.compute += windows[w].compute;
+        t.called += windows[w].called;
     }
     return t;
 }
@@ -276,8 +282,8 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
     fill_windows(program, m, windows);
     total = total_of(windows);
     least_compute = add_passes(&b->passes, program, m);
-    b->compute_forward = windows[FORWARD].compute;
-    b->compute_backward = windows[BACKWARD].compute + windows[TAIL].compute;
+    b->compute_forward = windows[FORWARD].compute + windows[FORWARD].called;
+    b->compute_backward = windows[BACKWARD].compute + windows[BACKWARD].called + windows[TAIL].compute;
     b->upload = per_second((double)total.moved.upload, m->rates.upload);
     b->download = per_second((double)total.moved.download, m->rates.download);
     b->update = per_second((double)total.updated, m->rates.update);
@@ -292,7 +298,9 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
         b->schedule = seconds[busiest(seconds)];
         memcpy(bound, seconds, sizeof(bound));
     }
-    total.compute = least_compute;
+    *(st_program_called(program) ? &total.called : &total.compute) = least_compute;
+    if (st_program_called(program))
+        total.compute = 0;
     resource_seconds(seconds, m, program->ranks, &total);
     seconds[DEVICE_MEMORY] = b->passes.update;
     b->hardware = seconds[busiest(seconds)];

@@ -203,8 +203,21 @@ static double call_seconds(const struct st_program *program, const struct st_mac
     return st_call_seconds(&program->workload.layers[op->layer], &m->rates, st_op_rows[op->kind].call, op->recompute);
 }
 
+/* A layer of the caller's of which neither seconds nor FLOPs are known takes as long as going through its weights. */
+static double layer_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    const double known = call_seconds(program, m, op), rate = m->rates.memory > 0 ? m->rates.memory : m->rates.checksum;
+    double bytes = 0;
+
+    for (uint32_t i = 0; i < program->workload.layers[op->layer].use_count; i++)
+        bytes += (double)program->workload.pages[st_layer_page(&program->workload, op->layer, i)].bytes;
+    return known > 0 ? known : st_seconds_at(bytes, rate);
+}
+
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
+    if (st_op_rows[op->kind].work == ST_WORK_LAYER)
+        return layer_seconds(program, machine, op);
     return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(program, machine, op) : 0;
 }
 
@@ -250,6 +263,8 @@ double st_cost_op(const struct st_program *program, const struct st_machine *mac
     const bool here = machine->capacity.device_is_host || op->lane == STRATA_LANE_UPDATE;
     const double launch = here || st_lane_is_io(op->lane) ? 0 : machine->rates.launch;
 
+    if (op->lane == STRATA_LANE_CALLER)
+        return st_cost_flops(program, machine, op);
     if (op->lane == STRATA_LANE_COMM)
         return st_cost_comm(program, machine, op) + st_comm_latency(&machine->rates, program->ranks);
     if (st_op_rows[op->kind].work == ST_WORK_COPY && op->kind != ST_OP_PLACE_WEIGHT)

@@ -2,8 +2,8 @@
  *
  * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  Compute and
  * updates on a separate device are two queues of one processor: while both run, each has half of it.  The disk is modelled as a
- * fluid: two queues whose heads move at the same time.  Exchanges between ranks are one queue, too, whose head alone moves.  Time
- * advances from one completion to the next. */
+ * fluid: two queues whose heads move at the same time.  Exchanges between ranks are one queue, too, whose head alone moves, and
+ * so are the layers of a caller.  Time advances from one completion to the next. */
 #include "offload/simulate/simulate_internal.h"
 
 #include "core/base/error.h"
@@ -93,6 +93,7 @@ static struct backlog backlog_of(const struct st_clock *s)
             b.notices[of] += s->seen[s->notices[of].ops[st_clock_at(s, &s->notices[of], i)]] - s->now;
     }
     add_queue(&b.ops, s, &s->comm);
+    add_queue(&b.ops, s, &s->caller);
     add_queue(&b.ops, s, &s->checks);
     return b;
 }
@@ -219,7 +220,7 @@ static strata_status create(struct st_clock *s, struct st_scratch *scratch)
     const size_t count = s->program->op_count;
     uint32_t *words;
 
-    s->cost = st_scratch_take(scratch, count * (3 * sizeof(double) + 6 * sizeof(uint32_t)) + st_dispatch_bytes(count));
+    s->cost = st_scratch_take(scratch, count * (3 * sizeof(double) + 7 * sizeof(uint32_t)) + st_dispatch_bytes(count));
     if (s->cost == NULL)
         return st_nomem(0);
     s->after = s->cost + count;
@@ -232,9 +233,10 @@ static strata_status create(struct st_clock *s, struct st_scratch *scratch)
     s->comm.ops = words + 3 * count;
     s->notices[ST_CLOCK_OF_EXECUTORS].ops = words + 4 * count;
     s->notices[ST_CLOCK_OF_DISK].ops = words + 5 * count;
+    s->caller.ops = words + 6 * count;
     take_rates(s);
     take_costs(s);
-    st_dispatch_place(&s->dispatch, s->program, !s->machine->capacity.device_is_host, words + 6 * count);
+    st_dispatch_place(&s->dispatch, s->program, !s->machine->capacity.device_is_host, words + 7 * count);
     return STRATA_OK;
 }
 

@@ -84,18 +84,21 @@ static uint32_t ready(struct st_clock *s, uint32_t lane)
     return op;
 }
 
-static void issue_comm(struct st_clock *s)
+/* Hands ready ops of a lane to one queue of as many as there are. */
+static void issue_all(struct st_clock *s, uint32_t lane, struct st_clock_queue *q)
 {
-    for (uint32_t op; (op = ready(s, STRATA_LANE_COMM)) != NONE;) {
-        push(s, &s->comm, op);
-        st_dispatch_pass(&s->dispatch, STRATA_LANE_COMM);
+    if (next_look(s, 1u << lane, 0) == STRATA_LANE_COUNT)
+        return;
+    for (uint32_t op; (op = ready(s, lane)) != NONE;) {
+        push(s, q, op);
+        st_dispatch_pass(&s->dispatch, lane);
     }
 }
 
 static void issue_io(struct st_clock *s)
 {
-    if (next_look(s, 1u << STRATA_LANE_COMM, 0) != STRATA_LANE_COUNT)
-        issue_comm(s);
+    issue_all(s, STRATA_LANE_COMM, &s->comm);
+    issue_all(s, STRATA_LANE_CALLER, &s->caller);
     for (uint32_t lane = 0; (lane = next_look(s, IO_LANES, lane)) != STRATA_LANE_COUNT; lane++) {
         const int direction = lane == STRATA_LANE_WRITE ? ST_CLOCK_WRITE : ST_CLOCK_READ;
 
@@ -164,11 +167,11 @@ static bool run_here(struct st_clock *s, uint32_t executor)
     return true;
 }
 
-static bool run_comm(struct st_clock *s)
+static bool run_first(struct st_clock *s, uint32_t executor, struct st_clock_queue *q)
 {
-    if (s->comm.count == 0)
+    if (q->count == 0)
         return false;
-    run(s, STRATA_LANE_COMM, pop(s, &s->comm));
+    run(s, executor, pop(s, q));
     return true;
 }
 
@@ -184,8 +187,8 @@ static bool start_next(struct st_clock *s, uint32_t executor)
         s->checking = true;
         return true;
     }
-    if (executor == STRATA_LANE_COMM)
-        return run_comm(s);
+    if (executor == STRATA_LANE_COMM || executor == STRATA_LANE_CALLER)
+        return run_first(s, executor, executor == STRATA_LANE_COMM ? &s->comm : &s->caller);
     return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
 
@@ -217,6 +220,7 @@ void st_clock_dispatch(struct st_clock *s)
             issue_io(s);
         progressed = host ? start_next(s, STRATA_LANE_COMPUTE) : start_queues(s);
         progressed |= start_next(s, STRATA_LANE_COMM);
+        progressed |= start_next(s, STRATA_LANE_CALLER);
         progressed |= s->dispatch.passed != passed;
     }
 }
@@ -273,7 +277,7 @@ static void account(struct st_clock *s, double seconds)
 
             spend(s, s->program->ops[op].lane, op, seconds);
         }
-    if ((s->busy >> STRATA_LANE_COMPUTE & 1) == 0)
+    if ((s->busy >> (st_program_called(s->program) ? STRATA_LANE_CALLER : STRATA_LANE_COMPUTE) & 1) == 0)
         stall(s, st_dispatch_stall(&s->dispatch, s->busy).lane, seconds);
 }
 

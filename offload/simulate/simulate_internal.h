@@ -34,7 +34,7 @@ struct st_clock {
     uint32_t row[STRATA_LANE_COUNT];     /* for which lane, */
     double end[STRATA_LANE_COUNT];       /* and when it ends */
     bool checking;                       /* the update executor works on checksums of its op */
-    struct st_clock_queue io[ST_CLOCK_DIRECTIONS], comm, checks;
+    struct st_clock_queue io[ST_CLOCK_DIRECTIONS], comm, caller, checks;
     double left[ST_CLOCK_DIRECTIONS];  /* bytes of the queue's head still to move, */
     double alone[ST_CLOCK_DIRECTIONS]; /* bytes per second if only this queue has work, */
     double both[ST_CLOCK_DIRECTIONS];  /* if both have */

@@ -7,7 +7,7 @@ import sys
 import unittest
 import xml.etree.ElementTree as xml
 
-LANES = ["compute", "upload", "download", "update", "update_device", "read_state", "read_weight", "read_activation", "write", "comm"]
+LANES = ["compute", "upload", "download", "update", "update_device", "read_state", "read_weight", "read_activation", "write", "comm", "caller"]
 COLOURS = ["#56b4e9", "#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00"]  # forward, backward, update, copy, read, write
 GREY = "#8a8a8a"  # an op of no kind
 SVG = "{http://www.w3.org/2000/svg}"

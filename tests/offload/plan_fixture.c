@@ -160,11 +160,57 @@ static void random_frozen(enum plan_frozen *frozen, struct plan_draws *draws, ui
     }
 }
 
+/* A page of a caller's layers, in one or two groups of any sets. */
+static void add_called_page(struct st_workload *w, struct plan_draws *draws, uint64_t size)
+{
+    struct st_page *page = st_workload_add_page(w, 0);
+    const bool frozen = plan_draw(draws, 5) == 0;
+    const uint32_t set = (uint32_t)plan_draw(draws, ST_SETS_MAX);
+
+    assert_non_null(page);
+    st_page_add_to(page, set, frozen ? ST_GROUP_FROZEN : ST_GROUP_DECAY, w->dtype,
+                   plan_draw(draws, 3) == 0 ? 1 + plan_draw(draws, size) : size);
+    if (plan_draw(draws, 2) == 0)
+        st_page_add_to(page, (uint32_t)plan_draw(draws, ST_SETS_MAX), frozen ? ST_GROUP_FROZEN : ST_GROUP_NO_DECAY,
+                       plan_draw(draws, 4) > 0 ? w->dtype : STRATA_F32, 1 + plan_draw(draws, 300));
+}
+
+/* Layers that a caller computes, some without pages, boundaries or a known cost. */
+static void called_workload(struct st_workload *w, struct plan_draws *draws, bool tiny)
+{
+    const uint32_t stay = 1 + (uint32_t)plan_draw(draws, 3), layers = 1 + (uint32_t)plan_draw(draws, tiny ? 4 : 12);
+    const uint64_t size = 64ull << plan_draw(draws, tiny ? 9 : 14);
+
+    *w = (struct st_workload){.name = "called", .seq = 1, .micro_batch = 1, .workers = 2};
+    w->dtype = (strata_dtype)(1 + plan_draw(draws, 3));
+    w->grad_accum = (uint32_t)(1 + plan_draw(draws, tiny ? 2 : 5));
+    assert_true(st_workload_add_layer(w, ST_LAYER_RESIDENT));
+    for (uint32_t i = 0; i < stay; i++)
+        add_called_page(w, draws, size);
+    for (uint32_t l = 0; l < layers; l++) {
+        w->layers[l].boundary_bytes = plan_draw(draws, 4) == 0 ? 0 : 1 + plan_draw(draws, 5000);
+        assert_true(st_workload_add_layer(w, ST_LAYER_BLOCK));
+        w->layers[l + 1].forward_flops = plan_draw(draws, 2) == 0 ? 0 : 1e6 * (double)plan_draw(draws, 1000);
+        w->layers[l + 1].backward_flops = 2 * w->layers[l + 1].forward_flops;
+        if (plan_draw(draws, 6) == 0)
+            w->layers[l + 1].forward_seconds = w->layers[l + 1].backward_seconds = 1e-4;
+        if (plan_draw(draws, 6) > 0)
+            add_called_page(w, draws, size);
+    }
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t g = 0; g < w->pages[p].group_count; g++)
+            w->params += w->pages[p].groups[g].kind == ST_GROUP_FROZEN ? 0 : w->pages[p].groups[g].elems;
+}
+
 void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool tiny)
 {
     enum plan_frozen frozen[16];
     struct plan_sizes s = {0};
 
+    if (draws->seed % 7 == 3) {
+        called_workload(w, draws, tiny);
+        return;
+    }
     s.dtype = (strata_dtype)(1 + plan_draw(draws, 3));
     s.blocks = (uint32_t)(tiny ? 2 + plan_draw(draws, 3) : 1 + plan_draw(draws, 12));
     s.hidden = (uint32_t)(8 * (1 + plan_draw(draws, tiny ? 16 : 64)));

@@ -49,6 +49,9 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_HEAD_BACKWARD] = " read act, read weight, read head, write dact, write scratch,",
     [ST_OP_BLOCK_BACKWARD] = "",
     [ST_OP_EMBED_BACKWARD] = " read dact,",
+    [ST_OP_PAGE_USE] = " read weight,",
+    [ST_OP_PAGE_GRAD] = " read weight,",
+    [ST_OP_CALLER_END] = " modify scalars,",
     [ST_OP_DOWNLOAD_ACCUM] = " read sum, write sum,",
     [ST_OP_UPLOAD_ACCUM] = " read sum, write sum,",
     [ST_OP_REDUCE_SUM] = " modify sum, read sum,",
@@ -141,6 +144,7 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
         break;
     case ST_OP_HEAD_BACKWARD:
     case ST_OP_EMBED_BACKWARD:
+    case ST_OP_PAGE_GRAD:
         add(text, sum_mode(plan, op, op->page), "sum", trained);
         break;
     case ST_OP_SCATTER_DEVICE:
@@ -191,7 +195,7 @@ static bool adds_to_sum(uint8_t kind)
 {
     return kind == ST_OP_HEAD_GRAD || kind == ST_OP_HEAD_BACKWARD || kind == ST_OP_BLOCK_BACKWARD ||
            kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST ||
-           kind == ST_OP_SCATTER_MICRO;
+           kind == ST_OP_SCATTER_MICRO || kind == ST_OP_PAGE_GRAD || kind == ST_OP_LAYER_BACKWARD;
 }
 
 /* A leaf's first micro-batch begins a sum; after the step's last one the lookup adds to what is there. */

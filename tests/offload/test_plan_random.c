@@ -128,10 +128,11 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
         const struct st_page_place *place = &plan->program.pages[p];
-        const bool copy = place->weights == ST_WHERE_DEVICE && plan->policy.param_tier != STRATA_TIER_DEVICE;
+        const bool stays = p < st_workload_stay(&plan->program.workload), on_host = place->home == ST_WHERE_HOST;
+        const bool copy = place->weights == ST_WHERE_DEVICE && plan->policy.param_tier != STRATA_TIER_DEVICE && !stays;
 
         check(place->home <= (enum st_where)plan->policy.param_tier || place->home == ST_WHERE_HOST, c, "weights lie too low");
-        if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->home != ST_WHERE_NVME))
+        if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && (stays ? on_host : place->home != ST_WHERE_NVME)))
             above += (copy ? plan->program.workload.pages : plan->program.shards)[p].bytes;
     }
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
