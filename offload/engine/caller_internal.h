@@ -1,4 +1,7 @@
-/* offload/engine/caller_internal.h - the rendezvous of the engine's thread with those of the caller, for engine*.c only. */
+/* offload/engine/caller_internal.h - the rendezvous of the engine's thread with those of the caller, for engine*.c only.
+ *
+ * engine_caller.c        the engine's side: its thread, ops that are handed over
+ * engine_caller_calls.c  the caller's side: the calls of caller.h */
 #ifndef OFFLOAD_ENGINE_CALLER_INTERNAL_H
 #define OFFLOAD_ENGINE_CALLER_INTERNAL_H
 
@@ -43,6 +46,43 @@ struct st_caller {
 static inline uint32_t st_caller_layer(const struct st_op *op)
 {
     return op->layer - 1;
+}
+
+/* The ops of the caller's lane, in order. */
+static inline uint32_t st_caller_count(const struct st_engine *eng)
+{
+    return eng->dispatch.lanes[STRATA_LANE_CALLER].end - eng->dispatch.lanes[STRATA_LANE_CALLER - 1].end;
+}
+
+static inline uint32_t st_caller_op(const struct st_engine *eng, uint32_t i)
+{
+    return eng->dispatch.lane_ops[eng->dispatch.lanes[STRATA_LANE_CALLER - 1].end + i];
+}
+
+static inline bool st_caller_is_layer(const struct st_op *op)
+{
+    return op->kind == ST_OP_LAYER_FORWARD || op->kind == ST_OP_LAYER_BACKWARD;
+}
+
+/* Whether the step has this op at all. */
+static inline bool st_caller_takes(const struct st_caller *c, const struct st_op *op)
+{
+    return op->micro < c->micros && (!c->step.evaluates || (op->phases & ST_PHASE_EVAL) != 0);
+}
+
+/* Something has happened for which the engine's thread may wait; under the lock. */
+static inline void st_caller_wake(struct st_engine *eng)
+{
+    eng->events++;
+    pthread_cond_signal(&eng->wake);
+}
+
+/* The op is over; under the lock. */
+static inline void st_caller_finish(struct st_engine *eng, uint32_t op)
+{
+    eng->caller->state[op] = ST_CALLER_OVER;
+    st_dispatch_finish(&eng->dispatch, op);
+    st_caller_wake(eng);
 }
 
 #endif
