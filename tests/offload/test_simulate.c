@@ -1,6 +1,5 @@
 /* test_simulate - the clock against times worked out by hand: programs of a few ops.  Also simulate_plans. */
 #include "simulate_fixture.h"
-#include "tests/common/shape.h"
 #include "tests/common/test.h"
 
 #define OPS_MAX 8u
@@ -9,6 +8,7 @@
 
 struct hand {
     struct st_program program;
+    struct st_layer block; /* its only layer */
     struct st_op ops[OPS_MAX];
     struct st_wait waits[OPS_MAX];
 };
@@ -23,6 +23,8 @@ static uint32_t add_op(struct hand *h, enum st_op_kind kind, enum strata_lane la
                                                  .bytes = bytes};
     h->program.ops = h->ops;
     h->program.waits = h->waits;
+    h->program.workload.layers = &h->block;
+    h->program.workload.layer_count = 1;
     return h->program.op_count++;
 }
 
@@ -98,7 +100,7 @@ TEST(a_hand_over_comes_between_lanes_alone)
     struct hand h = {0};
     struct st_simulation sim;
 
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -159,7 +161,7 @@ TEST(lanes_overlap_where_nothing_is_reused)
     struct hand h = {0};
     struct st_simulation sim;
 
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
@@ -181,7 +183,7 @@ TEST(a_reused_buffer_stalls_compute)
     struct hand h = {0};
     struct st_simulation sim;
 
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -229,7 +231,7 @@ TEST(masked_ops_only_wait)
         .capacity.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
 
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, ST_OP_READ_STATE, STRATA_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_UPLOAD_TOKENS, STRATA_LANE_UPLOAD, 200);
@@ -250,7 +252,7 @@ TEST(exchanges_are_a_lane_of_their_own)
     struct st_simulation sim;
 
     h.program.ranks = 4;
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, 0, STRATA_LANE_COMM, 150);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
@@ -278,7 +280,7 @@ TEST(compute_waits_for_an_exchange)
     struct st_simulation sim;
 
     h.program.ranks = 2;
-    shape_of(&h.program.workload).block->forward_flops = 30;
+    h.block.forward_flops = 30;
     add_op(&h, 0, STRATA_LANE_COMM, 200);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, STRATA_LANE_COMPUTE, 0);
