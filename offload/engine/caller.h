@@ -4,8 +4,8 @@
  * enters each layer in the plan's order, forward and then backward, micro-batch by micro-batch, and leaves it; pages that stay on
  * the device it may use and add gradients to in any order.  end() waits for the step's end.
  *
- * Calls may come from any thread, one at a time.  A call out of order returns E_INVAL and changes nothing.  After a failure of the
- * engine every call returns it, and end() or drop() closes the step. */
+ * Calls may come from any thread, one at a time.  A call out of order returns E_INVAL and changes nothing.  After a failure of
+ * the engine every call returns it, and end() or drop() closes the step. */
 #ifndef OFFLOAD_ENGINE_CALLER_H
 #define OFFLOAD_ENGINE_CALLER_H
 
@@ -42,6 +42,9 @@ strata_status st_engine_caller_use(struct st_engine *eng, uint32_t page, const v
  *  entered, or of a page that stays on the device.  On the calling thread.  What is never reported is zero. */
 strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_t first, strata_dtype dtype, uint64_t elems,
                                    const void *grad);
+/** The sum itself, for adding in place until the micro-batch, or the layer's backward, is over; waits as add() does.  NULL: the
+ * page is frozen. */
+strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum);
 /** This micro-batch is over. */
 strata_status st_engine_caller_micro_end(struct st_engine *eng);
 /** All micro-batches are over: wait for the step's end.
@@ -50,8 +53,8 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng);
  *  @param divisor  of this rank, finite, above 0: losses and gradients are divided by the sum of all ranks'
  *  @param result   out.  After a drop on any rank it is a skipped step of loss NaN, on all of them */
 strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, double divisor, struct st_step_result *result);
-/** Give the step up: what is left of it runs without the caller, and ends as a skipped step.  E_INVAL with updates in backward, which
- *  have happened.  @param result  out; may be NULL */
+/** Give the step up: what is left of it runs without the caller, and ends as a skipped step.  E_INVAL with updates in backward,
+ * which have happened.  @param result  out; may be NULL */
 strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result *result);
 /** Whether a step has begun and is not over. */
 bool st_engine_caller_inside(const struct st_engine *eng);

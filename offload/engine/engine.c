@@ -140,6 +140,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     pthread_cond_init(&eng->wake, NULL);
     eng->program = opts->program;
     eng->compute = opts->compute;
+    eng->layer_names = opts->layer_names;
     eng->training = opts->training;
     eng->trace = opts->trace;
     eng->op_times = opts->op_times;

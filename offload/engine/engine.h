@@ -34,6 +34,7 @@ struct st_training_opts {
 struct st_engine_opts {
     const struct st_program *program; /* borrowed; outlives the engine */
     struct st_compute compute;        /* the model */
+    const char *const *layer_names;   /* of a caller's layers in order, for sentences; borrowed until destroy; NULL: by number */
     struct st_training_opts training;
     const struct st_topology *topology;  /* may be NULL */
     const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
@@ -191,6 +192,18 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each, the same on every rank and for
  *  every number of ranks. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
+
+/* A part of a page, which lies in one group; not of NF4, nor moments of 8 bits. */
+struct st_values {
+    uint32_t page;
+    enum st_plane plane; /* WEIGHT: the fp32 masters where there are any; MOMENT1, MOMENT2: of a trained group */
+    uint64_t first, elems;
+    strata_dtype dtype; /* of the caller's array */
+};
+/** Read or write it; flushes first.  Collective, all ranks alike; a read gives all of it to each.  What is written is rounded as a
+ *  load rounds it.  E_INVAL: what is frozen is in a checkpoint of this run already. */
+strata_status st_engine_read_values(struct st_engine *eng, const struct st_values *what, void *out);
+strata_status st_engine_write_values(struct st_engine *eng, const struct st_values *what, const void *in);
 
 /** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one).
  *  calls: with room for those of the device's ops, too. */

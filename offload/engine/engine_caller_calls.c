@@ -5,7 +5,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#define NUMBER_BYTES 12
 
 /* --- the plan's order --- */
 
@@ -180,12 +183,28 @@ static const char *pass_name(enum st_pass pass)
     return pass == ST_PASS_FORWARD ? "forward" : "backward";
 }
 
+static const char *op_pass_name(const struct st_op *op)
+{
+    return pass_name(op->kind == ST_OP_LAYER_FORWARD ? ST_PASS_FORWARD : ST_PASS_BACKWARD);
+}
+
+/* A layer's name, or its number in `text`. */
+static const char *layer_name(const struct st_engine *eng, uint32_t layer, char text[NUMBER_BYTES])
+{
+    if (eng->layer_names != NULL && layer < st_block_count(&eng->program->workload))
+        return eng->layer_names[layer];
+    snprintf(text, NUMBER_BYTES, "%u", layer);
+    return text;
+}
+
 /* The number, among the lane's ops, of the layer that is entered: the next one, but for frozen ones that are passed over. */
 static strata_status find_layer(const struct st_engine *eng, enum st_pass pass, uint32_t layer, uint32_t *out)
 {
     const struct st_caller *c = eng->caller;
     const enum st_op_kind kind = pass == ST_PASS_FORWARD ? ST_OP_LAYER_FORWARD : ST_OP_LAYER_BACKWARD;
     const uint32_t count = st_caller_count(eng);
+    char text[NUMBER_BYTES], other[NUMBER_BYTES];
+    const char *name = layer_name(eng, layer, text);
     uint32_t i = next_layer(eng, c->next);
 
     for (; i < count; i = next_layer(eng, i + 1)) {
@@ -193,15 +212,15 @@ static strata_status find_layer(const struct st_engine *eng, enum st_pass pass, 
 
         *out = i;
         if (op->micro != c->micro)
-            return st_error(STRATA_E_INVAL, "enter: %s of layer %u: micro-batch %u has no more layers: end it", pass_name(pass), layer,
-                            c->micro);
+            return st_error(STRATA_E_INVAL, "enter: %s of layer %s: micro-batch %u has no more layers: end it", pass_name(pass),
+                            name, c->micro);
         if (op->kind == kind && st_caller_layer(op) == layer)
             return STRATA_OK;
         if (!may_be_left_out(eng, op))
-            return st_error(STRATA_E_INVAL, "enter: %s of layer %u is out of order: %s of layer %u is next", pass_name(pass), layer,
-                            pass_name(op->kind == ST_OP_LAYER_FORWARD ? ST_PASS_FORWARD : ST_PASS_BACKWARD), st_caller_layer(op));
+            return st_error(STRATA_E_INVAL, "enter: %s of layer %s is out of order: %s of layer %s is next", pass_name(pass),
+                            name, op_pass_name(op), layer_name(eng, st_caller_layer(op), other));
     }
-    return st_error(STRATA_E_INVAL, "enter: %s of layer %u: the step has no more layers: end it", pass_name(pass), layer);
+    return st_error(STRATA_E_INVAL, "enter: %s of layer %s: the step has no more layers: end it", pass_name(pass), name);
 }
 
 /* Frozen layers before the next one end without the caller. */
@@ -234,13 +253,14 @@ strata_status st_engine_caller_enter(struct st_engine *eng, enum st_pass pass, u
 {
     struct st_caller *c = eng->caller;
     strata_status st = lock_inside(eng, "enter");
+    char text[NUMBER_BYTES];
     uint32_t next = 0;
 
     if (st != STRATA_OK)
         return st;
     if (c->entered != ST_NO_OP)
-        return refuse(eng, st_error(STRATA_E_INVAL, "enter: layer %u is still entered: leave it first",
-                                    st_caller_layer(&eng->program->ops[c->entered])));
+        return refuse(eng, st_error(STRATA_E_INVAL, "enter: layer %s is still entered: leave it first",
+                                    layer_name(eng, st_caller_layer(&eng->program->ops[c->entered]), text)));
     if ((st = find_layer(eng, pass, layer, &next)) != STRATA_OK)
         return refuse(eng, st);
     pass_over(eng, next);
@@ -346,14 +366,31 @@ strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_
         return refuse(eng, st);
     room = eng->program->workload.pages[page].trained_elems;
     if (first > room || elems > room - first)
-        return refuse(eng, st_error(STRATA_E_INVAL, "add: elements %" PRIu64 " to %" PRIu64 " of page %u, which has %" PRIu64, first,
-                                    first + elems, page, room));
+        return refuse(eng, st_error(STRATA_E_INVAL, "add: elements %" PRIu64 " to %" PRIu64 " of page %u, which has %" PRIu64,
+                                    first, first + elems, page, room));
     st = wait_for(eng, op);
     pthread_mutex_unlock(&eng->lock);
     if (st == STRATA_OK)
-        add(eng->kernels, (float *)st_engine_pointer(eng, sum_of(eng, &eng->program->ops[op], page)->buffer) + first, dtype, elems,
-            grad);
+        add(eng->kernels, (float *)st_engine_pointer(eng, sum_of(eng, &eng->program->ops[op], page)->buffer) + first, dtype,
+            elems, grad);
     return st;
+}
+
+strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum)
+{
+    strata_status st = lock_inside(eng, "sum");
+    uint32_t op = ST_NO_OP;
+
+    if (st != STRATA_OK)
+        return st;
+    *sum = NULL;
+    if (page < eng->program->workload.page_count && eng->program->pages[page].grad == ST_WHERE_NONE)
+        return refuse(eng, STRATA_OK);
+    if ((st = find_sum(eng, page, &op)) != STRATA_OK || (st = wait_for(eng, op)) != STRATA_OK)
+        return refuse(eng, st);
+    pthread_mutex_unlock(&eng->lock);
+    *sum = st_engine_pointer(eng, sum_of(eng, &eng->program->ops[op], page)->buffer);
+    return STRATA_OK;
 }
 
 /* --- ends --- */
@@ -363,6 +400,7 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng)
     struct st_caller *c = eng->caller;
     const strata_status st = lock_inside(eng, "micro_end");
     const uint32_t count = st == STRATA_OK ? st_caller_count(eng) : 0;
+    char text[NUMBER_BYTES];
     uint32_t next;
 
     if (st != STRATA_OK)
@@ -377,13 +415,13 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng)
         if (op->micro != c->micro)
             break;
         if (!may_be_left_out(eng, op))
-            return refuse(eng, st_error(STRATA_E_INVAL, "micro_end: %s of layer %u of micro-batch %u was left out",
-                                        pass_name(op->kind == ST_OP_LAYER_FORWARD ? ST_PASS_FORWARD : ST_PASS_BACKWARD),
-                                        st_caller_layer(op), c->micro));
+            return refuse(eng, st_error(STRATA_E_INVAL, "micro_end: %s of layer %s of micro-batch %u was left out",
+                                        op_pass_name(op), layer_name(eng, st_caller_layer(op), text), c->micro));
     }
     pass_over(eng, next);
     for (uint32_t i = 0; i < count; i++)
-        if (eng->program->ops[st_caller_op(eng, i)].kind == ST_OP_PAGE_GRAD && eng->program->ops[st_caller_op(eng, i)].micro == c->micro)
+        if (eng->program->ops[st_caller_op(eng, i)].kind == ST_OP_PAGE_GRAD &&
+            eng->program->ops[st_caller_op(eng, i)].micro == c->micro)
             give_back(eng, st_caller_op(eng, i));
     c->micro++;
     pthread_mutex_unlock(&eng->lock);
@@ -442,7 +480,8 @@ strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result
         return st;
     }
     if (eng->program->update == ST_UPDATE_IN_BACKWARD && !c->step.evaluates)
-        return refuse(eng, st_error(STRATA_E_INVAL, "drop: with strata.update \"in_backward\" updates have been made: use \"gated\""));
+        return refuse(eng,
+                      st_error(STRATA_E_INVAL, "drop: with strata.update \"in_backward\" updates have been made: use \"gated\""));
     c->dropped = true;
     c->entered = ST_NO_OP;
     for (uint32_t i = 0; i < count; i++)

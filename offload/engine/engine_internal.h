@@ -81,6 +81,7 @@ struct st_engine {
     } sets[ST_SETS_MAX];                       /* the same, by parameter set (struct st_group) */
     struct st_update_coef coefs[ST_SETS_MAX][2]; /* of the update that is made or pending: without and with decay */
     struct st_compute compute;
+    const char *const *layer_names; /* NULL: numbers say which layer */
     const struct st_kernels *kernels;
     enum st_fetch fetch;
     struct st_workers *workers;
@@ -292,6 +293,7 @@ strata_status st_engine_ranks_create(struct st_engine *eng, const struct st_engi
 void st_engine_ranks_destroy(struct st_engine *eng);
 /* After a load or a resume: pages that the device keeps whole get every rank's slices.  Collective. */
 strata_status st_engine_gather_pages(struct st_engine *eng);
+strata_status st_engine_gather_page(struct st_engine *eng, uint32_t p);
 
 /* An array of a page's elements in page layout. */
 struct st_engine_array {

@@ -81,7 +81,7 @@ uint32_t st_engine_gather_slices(struct st_comm_peer *peers, struct st_comm_part
     return count;
 }
 
-static strata_status gather_page(struct st_engine *eng, uint32_t p)
+strata_status st_engine_gather_page(struct st_engine *eng, uint32_t p)
 {
     const struct st_engine_array weights = {
         .page = p, .base = st_engine_pointer(eng, eng->program->pages[p].weight_region), .frozen = true};
@@ -99,7 +99,7 @@ strata_status st_engine_gather_pages(struct st_engine *eng)
 
     for (uint32_t p = 0; p < program->workload.page_count && st_program_cuts(program) > 1 && st == STRATA_OK; p++)
         if (program->pages[p].weight_region != ST_NO_BUFFER)
-            st = gather_page(eng, p);
+            st = st_engine_gather_page(eng, p);
     return st;
 }
 

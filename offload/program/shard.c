@@ -87,7 +87,7 @@ void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t pa
         const struct st_group *g = &p->groups[i];
         const uint64_t room = (units_of(g, unit) + ranks - 1) / ranks * unit;
 
-        (void)st_page_add(out, g->kind, g->format, room < g->elems ? room : g->elems);
+        (void)st_page_add_to(out, g->set, g->kind, g->format, room < g->elems ? room : g->elems);
     }
 }
 
