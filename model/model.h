@@ -98,14 +98,15 @@ static inline void st_layer_set(uint64_t *bits, uint32_t block)
     bits[block / 64] |= UINT64_C(1) << (block % 64);
 }
 
-#define ST_NO_TENSOR UINT32_MAX
+#define ST_NO_TENSOR       UINT32_MAX
+#define ST_TENSOR_RANK_MAX 8u
 
 /* One tensor of the Hugging Face layout, or of an adapter, and its place. */
 struct st_tensor {
-    char name[96];     /* "transformer.h.0.attn.c_attn.weight" */
-    uint32_t rank;     /* 1 or 2 */
-    uint64_t shape[2]; /* as stored */
-    uint32_t page;     /* table and head span page .. page + page_count - 1, row by row */
+    char name[96];                      /* "transformer.h.0.attn.c_attn.weight" */
+    uint32_t rank;                      /* 1 or 2; of layers of others 0 to 8 */
+    uint64_t shape[ST_TENSOR_RANK_MAX]; /* as stored */
+    uint32_t page;                      /* table and head span page .. page + page_count - 1, row by row */
     uint32_t page_count;
     uint64_t offset; /* elements from the page's start (0 for the table) */
     uint64_t elems;
@@ -117,6 +118,7 @@ struct st_tensor {
     uint32_t adapts;           /* A or B of an adapter: index of the tensor that it adds to; else ST_NO_TENSOR */
     uint32_t adapter;          /* index of A of its adapter, which B follows; ST_NO_TENSOR: it has none */
     float scale;               /* of A and B: s in W x + s B (A x) */
+    uint32_t layer, group;     /* of layers of others (model/layers.h): indices; group UINT32_MAX: frozen */
 };
 
 struct st_model;

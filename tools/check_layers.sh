@@ -52,7 +52,7 @@ BEGIN {
     allow["model"] = "model/adapter/adapter.h offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/adapter"] = "core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
-    allow["model/hf"] = "model/adapter/adapter.h kernels/kernels.h kernels/widen.h model/model.h model/nf4.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
+    allow["model/hf"] = "model/adapter/adapter.h model/layers.h kernels/kernels.h kernels/widen.h model/model.h model/nf4.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
     allow["text/tokenizer"] = "core/ strata/"
     allow["text/data"] = "text/tokenizer/tokenizer.h core/ strata/"
     allow["text/data/dialog"] = "text/tokenizer/tokenizer.h text/template/template.h core/ strata/"

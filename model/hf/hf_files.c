@@ -8,17 +8,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static strata_status open_file(struct st_hf_files *to, const char *dir, const char *name)
+/* The next file of the list, whose path is there. */
+static strata_status open_next(struct st_hf_files *to)
 {
     struct st_hf_weights *f = &to->list[to->count];
     strata_status st;
 
     f->fd = -1;
-    if ((st = st_path_join(f->path, dir, name)) != STRATA_OK ||
-        (st = st_file_open(&f->fd, &f->identity, f->path, STRATA_E_INPUT)) != STRATA_OK)
+    if ((st = st_file_open(&f->fd, &f->identity, f->path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
     to->count++;
     return st_safetensors_read(&f->header, f->fd, f->identity.bytes, f->path);
+}
+
+static strata_status open_file(struct st_hf_files *to, const char *dir, const char *name)
+{
+    const strata_status st = st_path_join(to->list[to->count].path, dir, name);
+
+    return st == STRATA_OK ? open_next(to) : st;
 }
 
 static strata_status alloc_files(struct st_hf_files *to, uint32_t count)
@@ -54,7 +61,7 @@ static strata_status check_index(const struct st_hf_files *files, const struct s
     for (uint32_t i = 0; i < files->count && st == STRATA_OK; i++)
         st = check_shard(held, index, files, i, path);
     for (uint32_t i = 0; i < index->count && st == STRATA_OK; i++)
-        if (!held[i] && (config->untied || !st_hf_name_is_head(config, index->entries[i].name)))
+        if (!held[i] && (config == NULL || config->untied || !st_hf_name_is_head(config, index->entries[i].name)))
             st = st_error(STRATA_E_INPUT, "%s names tensor %s in %s, which does not hold it", path, index->entries[i].name,
                           index->files[index->entries[i].file]);
     free(held);
@@ -89,6 +96,30 @@ strata_status st_hf_files_open_one(struct st_hf_files *out, const char *dir, con
         *out = files;
     else
         st_hf_files_close(&files);
+    return st;
+}
+
+strata_status st_hf_files_open_list(struct st_hf_files *out, const char *const *paths, uint32_t count)
+{
+    struct st_hf_files files = {0};
+    strata_status st = alloc_files(&files, count);
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        if ((st = st_path_copy(files.list[i].path, paths[i])) == STRATA_OK)
+            st = open_next(&files);
+    if (st == STRATA_OK)
+        *out = files;
+    else
+        st_hf_files_close(&files);
+    return st;
+}
+
+strata_status st_hf_files_check_unchanged(const struct st_hf_files *files)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < files->count && st == STRATA_OK; i++)
+        st = st_file_check_unchanged(files->list[i].fd, &files->list[i].identity, files->list[i].path);
     return st;
 }
 

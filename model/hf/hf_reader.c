@@ -291,11 +291,7 @@ void st_hf_reader_close(struct st_hf_reader *r)
 
 strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
 {
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < r->files.count && st == STRATA_OK; i++)
-        st = st_file_check_unchanged(r->files.list[i].fd, &r->files.list[i].identity, r->files.list[i].path);
-    return st;
+    return st_hf_files_check_unchanged(&r->files);
 }
 
 struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t tensor)
