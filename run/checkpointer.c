@@ -185,7 +185,7 @@ static strata_status start_committer(struct st_checkpointer *s)
                                                                        .keep_best = s->run->config->keep_best,
                                                                        .overwrite = s->overwrite,
                                                                        .swap = st_engine_swap(s->run->engine),
-                                                                       .model = write_model,
+                                                                       .model = s->run->model != NULL ? write_model : NULL,
                                                                        .ctx = s->run,
                                                                        .parts = s->parts,
                                                                        .part = s->rank});
@@ -434,6 +434,18 @@ strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tok
         s->held_train = train;
     }
     return st == STRATA_OK ? st_checkpointer_take_rounds(s, false) : st;
+}
+
+void st_checkpointer_before(struct st_checkpointer *s)
+{
+    if (s->is_due)
+        (void)save_now(s); /* a failure is reported when asked for */
+    drop_held(s);
+}
+
+strata_status st_checkpointer_after(struct st_checkpointer *s)
+{
+    return st_checkpointer_take_rounds(s, false);
 }
 
 /* Until the save in progress has ended, if there is one. */

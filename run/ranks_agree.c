@@ -167,6 +167,29 @@ strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_m
     return agree(&f, comm, "the start of the run");
 }
 
+strata_status st_ranks_agree_layers(struct st_comm *comm, const struct st_run *run, uint32_t use)
+{
+    const struct st_workload *w = &run->layers->workload;
+    struct st_manifest is = {0};
+    struct facts f = {0};
+
+    if (comm == NULL)
+        return STRATA_OK;
+    add_text(&f, "the version of strata", strata_version());
+    add_number(&f, "the version of its numerics", ST_NUMERICS);
+    add_number(&f, "the use of the model", use);
+    add_config(&f, run->config);
+    add_text(&f, "the model", w->name);
+    add_text(&f, "the precision", strata_dtype_name(w->dtype));
+    add_number(&f, "the number of layers", run->layers->layer_count);
+    add_number(&f, "the number of tensors", run->layers->tensor_count);
+    add_number(&f, "the number of parameters", w->params);
+    if (f.status == STRATA_OK && (f.status = st_run_describe_model(&is, run)) == STRATA_OK)
+        add_text(&f, "names, shapes or parameter groups of tensors (by their digest)", is.model_shapes);
+    st_manifest_fini(&is);
+    return agree(&f, comm, "the start of the run");
+}
+
 /* --- the smallest of all ranks --- */
 
 /* Each of `count` numbers becomes the smallest that a rank has.  least: [count], the first rank that has it; or NULL. */

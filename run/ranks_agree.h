@@ -24,6 +24,8 @@ struct st_ranks_model {
 };
 /** E_CONFIG: version, configuration, model or its weights differ. */
 strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_model *m);
+/** The same of layers of others, by their description. */
+strata_status st_ranks_agree_layers(struct st_comm *comm, const struct st_run *run, uint32_t use);
 /** For a failure that every rank finds by itself from what all have told: none leaves, which is a failure of its own kind to the
  *  others, before all have heard it.  Returns `st`, whatever comes of that. */
 strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, const char *what);

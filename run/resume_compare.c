@@ -71,6 +71,15 @@ static strata_status compare_tensors(const struct st_manifest *was, const struct
         if (strcmp(a->name, b->name) != 0)
             return st_error(STRATA_E_INPUT, "%s is of another model: it has tensor %s where this one has %s: %s", name, a->name,
                             b->name, remedy);
+        if (strcmp(a->layer, b->layer) != 0)
+            return st_error(STRATA_E_INPUT, "%s is of another model: tensor %s is of layer %s there, and of %s in this one: %s",
+                            name, a->name, a->layer, b->layer, remedy);
+        if (strcmp(a->shape, b->shape) != 0)
+            return st_error(STRATA_E_INPUT, "%s is of another model: tensor %s has shape %s there, and %s in this one: %s", name,
+                            a->name, a->shape, b->shape, remedy);
+        if (strcmp(a->group, b->group) != 0)
+            return st_error(STRATA_E_INPUT, "%s: tensor %s is in parameter group %s there, and in %s here: resume with the same",
+                            name, a->name, a->group, b->group);
         if (a->elems != b->elems)
             return st_error(STRATA_E_INPUT,
                             "%s is of another model: tensor %s has %" PRIu64 " elements there, and %" PRIu64 " in this one: %s",

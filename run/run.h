@@ -2,6 +2,7 @@
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 
+#include "model/layers.h"
 #include "model/model.h"
 #include "offload/config/config.h"
 #include "offload/engine/engine.h"
@@ -12,7 +13,8 @@ struct st_resume_volumes;
 /* All but what it owns is borrowed, and outlives it. */
 struct st_run {
     const struct st_config *config;
-    const struct st_model *model;
+    const struct st_model *model;        /* NULL: */
+    const struct st_layers *layers;      /* of others; they have no small files */
     const char *directory;               /* that the model came from; NULL: a preset */
     const struct st_hf_instead *instead; /* what checkpoints have beside the weights in place of the directory's */
     const struct st_program *program;    /* this and what follows: NULL before there is an engine */
@@ -20,6 +22,19 @@ struct st_run {
     struct st_checkpointer *checkpointer; /* owned; NULL: the configuration names no directory */
     struct st_resume_volumes *resumed;    /* owned; the checkpoint that the engine adopted; NULL: none */
 };
+
+static inline const struct st_workload *st_run_workload(const struct st_run *run)
+{
+    return run->layers != NULL ? &run->layers->workload : st_model_workload(run->model);
+}
+static inline uint32_t st_run_tensor_count(const struct st_run *run)
+{
+    return run->layers != NULL ? run->layers->tensor_count : st_model_tensor_count(run->model);
+}
+static inline const struct st_tensor *st_run_tensor(const struct st_run *run, uint32_t i)
+{
+    return run->layers != NULL ? &run->layers->tensors[i] : st_model_tensor(run->model, i);
+}
 
 /* A token file, by digests: of its header, of samples, and of where documents begin and which tokens are trained. */
 struct st_run_file {

@@ -41,9 +41,21 @@ static strata_status put_groups(struct st_manifest *m, const struct st_workload 
     return STRATA_OK;
 }
 
-/* The table and the head span pages, row by row. */
-static void put_tensor(struct st_manifest *m, const struct st_workload *w, const struct st_tensor *t)
+/* What only layers of others have. */
+static void put_layer(struct st_manifest_tensor *to, const struct st_layers *layers, const struct st_tensor *t)
 {
+    size_t length = 0;
+
+    snprintf(to->layer, sizeof(to->layer), "%s", layers->layers[t->layer].name);
+    snprintf(to->group, sizeof(to->group), "%s", t->frozen ? "frozen" : layers->groups[t->group].name);
+    for (uint32_t i = 0; i < t->rank; i++)
+        length += (size_t)snprintf(to->shape + length, sizeof(to->shape) - length, "%s%" PRIu64, i > 0 ? "x" : "", t->shape[i]);
+}
+
+/* The table and the head span pages, row by row. */
+static void put_tensor(struct st_manifest *m, const struct st_run *run, const struct st_tensor *t)
+{
+    const struct st_workload *w = st_run_workload(run);
     uint64_t left = t->elems;
 
     for (uint32_t i = 0; i < t->page_count; i++) {
@@ -52,21 +64,23 @@ static void put_tensor(struct st_manifest *m, const struct st_workload *w, const
 
         *to = (struct st_manifest_tensor){.page = t->page + i, .offset = t->offset, .elems = there < left ? there : left};
         snprintf(to->name, sizeof(to->name), "%s", t->name);
+        if (run->layers != NULL)
+            put_layer(to, run->layers, t);
         left -= to->elems;
     }
 }
 
-static strata_status put_tensors(struct st_manifest *m, const struct st_model *model)
+static strata_status put_tensors(struct st_manifest *m, const struct st_run *run)
 {
     uint64_t parts = 0;
 
-    for (uint32_t i = 0; i < st_model_tensor_count(model); i++)
-        parts += st_model_tensor(model, i)->page_count;
+    for (uint32_t i = 0; i < st_run_tensor_count(run); i++)
+        parts += st_run_tensor(run, i)->page_count;
     m->tensors = calloc(parts + 1, sizeof(*m->tensors));
     if (m->tensors == NULL)
         return st_nomem((parts + 1) * sizeof(*m->tensors));
-    for (uint32_t i = 0; i < st_model_tensor_count(model); i++)
-        put_tensor(m, st_model_workload(model), st_model_tensor(model, i));
+    for (uint32_t i = 0; i < st_run_tensor_count(run); i++)
+        put_tensor(m, run, st_run_tensor(run, i));
     return STRATA_OK;
 }
 
@@ -74,7 +88,7 @@ static strata_status put_tensors(struct st_manifest *m, const struct st_model *m
 static strata_status digest_shapes(struct st_manifest *m)
 {
     struct st_digest *d;
-    char line[192];
+    char line[512];
     const strata_status st = st_digest_create(&d);
 
     if (st != STRATA_OK)
@@ -91,6 +105,9 @@ static strata_status digest_shapes(struct st_manifest *m)
 
         snprintf(line, sizeof(line), "%s %u %" PRIu64 " %" PRIu64 "\n", t->name, t->page, t->offset, t->elems);
         st_digest_update(d, line, strlen(line));
+        snprintf(line, sizeof(line), "%s %s %s\n", t->layer, t->group, t->shape);
+        if (t->layer[0] != '\0')
+            st_digest_update(d, line, strlen(line));
     }
     st_digest_hex(d, m->model_shapes);
     st_digest_destroy(d);
@@ -99,7 +116,7 @@ static strata_status digest_shapes(struct st_manifest *m)
 
 static strata_status put_model(struct st_manifest *m, const struct st_run *run)
 {
-    const struct st_workload *w = st_model_workload(run->model);
+    const struct st_workload *w = st_run_workload(run);
     strata_status st;
 
     m->dtype = w->dtype;
@@ -109,7 +126,7 @@ static strata_status put_model(struct st_manifest *m, const struct st_run *run)
     if (st == STRATA_OK)
         st = put_groups(m, w);
     if (st == STRATA_OK)
-        st = put_tensors(m, run->model);
+        st = put_tensors(m, run);
     return st == STRATA_OK ? digest_shapes(m) : st;
 }
 

@@ -37,6 +37,7 @@ struct st_manifest_tensor {
     char name[96];
     uint32_t page;
     uint64_t offset, elems; /* from the page's start */
+    char layer[96], group[96], shape[192]; /* of layers of others: names, and "2x3"; else "" */
 };
 
 /* A token file, by what tells it from others. */

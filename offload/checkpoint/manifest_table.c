@@ -182,6 +182,9 @@ static const struct field of_tensor[] = {
     OF_TENSOR("page", FIELD_U32, page),
     OF_TENSOR("offset", FIELD_U64, offset),
     OF_TENSOR("elems", FIELD_U64, elems),
+    OF_TENSOR("layer", FIELD_MAYBE, layer),
+    OF_TENSOR("group", FIELD_MAYBE, group),
+    OF_TENSOR("shape", FIELD_MAYBE, shape),
 };
 static const struct field of_data_file[] = {
     OF_DATA("path", FIELD_TEXT, path),         OF_DATA("bytes", FIELD_U64, bytes),   OF_DATA("header", FIELD_DIGEST, header),
