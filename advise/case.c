@@ -29,7 +29,7 @@ void st_case_share(struct st_machine *node, const struct st_case *c, uint32_t ra
 strata_status st_case_check_heads(const struct st_case *c, const struct st_capacity *capacity)
 {
     const strata_dtype dtype = c->config->dtype;
-    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = st_model_config(c->model)->head_dim;
+    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = c->model != NULL ? st_model_config(c->model)->head_dim : 0;
 
     if (!capacity->lacks_bf16 || dtype == STRATA_BF16 || c->asked.forward_only || size <= most)
         return STRATA_OK;

@@ -5,6 +5,7 @@
 #define ADVISE_CASE_H
 
 #include "core/system/topology.h"
+#include "model/layers.h"
 #include "model/model.h"
 #include "offload/comm/comm.h"
 #include "offload/config/config.h"
@@ -20,7 +21,8 @@ struct st_case {
     /* What is asked. */
     const struct st_config *config;
     struct st_model *model;
-    struct st_policy asked; /* of a plan, by configuration and ranks */
+    const struct st_layers *layers; /* of others, in place of a model */
+    struct st_policy asked;         /* of a plan, by configuration and ranks */
     enum st_saves_on saves_on;
     struct st_world world;       /* this rank and all of the run, or of the planned one */
     struct st_workload workload; /* of the model on the machine: its scratch is that of so many workers */
@@ -43,15 +45,26 @@ struct st_case {
     bool evaluated;            /* the plan is the one that they find the fastest */
 };
 
+/** The workload with scratch for that many workers of the machine's device; its arrays are the model's. */
+static inline struct st_workload st_case_workload(const struct st_case *c, uint32_t workers)
+{
+    struct st_workload w;
+
+    if (c->layers == NULL)
+        return st_model_workload_on(c->model, c->tensors, workers);
+    w = c->layers->workload;
+    w.workers = workers;
+    return w;
+}
 /** Whether an engine can be made of the plan. */
 static inline bool st_case_fits(const struct st_case *c)
 {
     return c->plan->fits && !c->too_large;
 }
 
-/** The machine by whose rates plans are evaluated: the given one, with some of its own changed perhaps; NULL: a nominal one, since
- * its rates are not known, or because those that are measured here change a little from run to run and gain the least on a cpu
- *  device. */
+/** The machine by whose rates plans are evaluated: the given one, with some of its own changed perhaps; NULL: a nominal one,
+ * since its rates are not known, or because those that are measured here change a little from run to run and gain the least on a
+ * cpu device. */
 const struct st_machine *st_case_evaluator(const struct st_case *c, const struct st_machine *machine);
 
 /** Turn what a node has into what a run's ranks there have: an equal part each, but what strata.device_memory and strata.threads

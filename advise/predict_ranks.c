@@ -50,7 +50,7 @@ static strata_status plan_row(void *ctx, uint64_t index)
     *out = (struct row){.ranks = ranks, .here = st_node_ranks(&m.rates, ranks), .tokens = (double)NAN, .efficiency = (double)NAN};
     out->nodes = (ranks + out->here - 1) / out->here;
     st_case_share(&m, of, out->here);
-    w = st_model_workload_on(of->model, of->tensors, m.capacity.workers);
+    w = st_case_workload(of, m.capacity.workers);
     policy.ranks = ranks;
     policy.rank = 0;
     out->status = st_plan_make_evaluated(&plan, &w, &m.capacity, &policy, st_case_evaluator(of, &m),

@@ -127,7 +127,8 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
     for (uint32_t i = 0; i < count; i++)
         if (paths[i] == NULL)
             return st_error_missing(__func__, "one of paths");
-    if ((st = open_data(data, model, paths, count, NULL)) == STRATA_OK)
+    if ((st = st_handle_check_decoder(model, __func__)) == STRATA_OK &&
+        (st = open_data(data, model, paths, count, NULL)) == STRATA_OK)
         st_handle_note_vocab(*data, model);
     return st;
 }
@@ -254,6 +255,8 @@ strata_status strata_data_from_int64(const struct strata_model *model, const int
 
     if (model == NULL || ids == NULL || tokens == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : ids == NULL ? "ids" : "tokens");
+    if (model->layers != NULL)
+        return st_handle_check_decoder(model, __func__);
     vocab = st_model_config(model->model)->vocab;
     shifted = shifted && labels != NULL;
     labels = labels != NULL ? labels : ids;

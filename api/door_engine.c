@@ -93,7 +93,8 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     st_floats_plain(&floats);
     st_config_engine_opts(&opts, &m->config);
     opts.program = &p->facts.plan->program;
-    opts.compute = st_model_compute(m->model);
+    opts.compute = m->layers != NULL ? (struct st_compute){0} : st_model_compute(m->model);
+    opts.layer_names = m->layers != NULL ? m->layers->ordered : NULL;
     if (opts.fetch == ST_FETCH_AUTO && p->facts.machine.rates.update_even)
         opts.fetch = ST_FETCH_EVEN;
     if (p->threads != 0)
@@ -150,6 +151,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
         return st_nomem(sizeof(*e));
     }
     e->pid = getpid();
+    e->entered = ST_HANDLE_NO_LAYER;
     atomic_flag_clear(&e->busy);
     e->plan = plan;
     e->run = st_handle_run(plan->model);
@@ -203,6 +205,10 @@ void strata_engine_destroy(struct strata_engine *engine)
         return;
     }
     st_floats_plain(&floats);
+    if (engine->run.engine != NULL && st_engine_caller_inside(engine->run.engine)) { /* what it waits for will not come */
+        st_engine_cancel(engine->run.engine);
+        (void)!st_engine_caller_drop(engine->run.engine, NULL);
+    }
     if (engine->run.checkpointer != NULL && engine->loaded)
         end_saves(engine);
     st_floats_restore(&floats);
@@ -272,15 +278,14 @@ static strata_status check_unchanged(const struct strata_model *m)
 }
 
 /* Ranks hear of what fails on one before they begin and after they end, so that each of them has loaded, or none. */
-static strata_status load(struct strata_engine *e)
+static strata_status load(struct strata_engine *e, void *none)
 {
     struct strata_model *m = e->plan->model;
     struct watched_source w = {.model = m, .what = m->is_dir ? "loading weights" : "making initial weights"};
     struct st_nf4_source *nf4 = NULL;
-    strata_status st = st_checkpointer_settle(&e->run);
+    strata_status st = st_handle_open_weights(m);
 
-    if (st == STRATA_OK)
-        st = st_handle_open_weights(m);
+    (void)none;
     if (st == STRATA_OK)
         st = open_nf4(&nf4, m);
     for (uint32_t p = 0; p < st_model_workload(m->model)->page_count; p++)
@@ -292,22 +297,20 @@ static strata_status load(struct strata_engine *e)
         st = st_engine_load(e->run.engine, read_watched, &w);
     }
     st_nf4_source_close(nf4);
-    if (st == STRATA_OK)
-        st = st_engine_agree(e->run.engine, check_unchanged(m), "the files of a load");
-    return st == STRATA_OK && e->run.checkpointer != NULL ? st_checkpointer_begin(e->run.checkpointer, NULL) : st;
+    return st == STRATA_OK ? st_engine_agree(e->run.engine, check_unchanged(m), "the files of a load") : st;
 }
 
-strata_status strata_engine_load(struct strata_engine *engine)
+strata_status st_handle_load(struct strata_engine *engine, const char *function,
+                             strata_status (*values)(struct strata_engine *e, void *ctx), void *ctx)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON);
+    strata_status st = st_checkpointer_check_due(engine->run.checkpointer, function);
 
     if (st != STRATA_OK)
         return st;
-    if ((st = st_checkpointer_check_due(engine->run.checkpointer, __func__)) != STRATA_OK) {
-        st_handle_leave(engine);
-        return st;
-    }
-    st = load(engine);
+    if ((st = st_checkpointer_settle(&engine->run)) == STRATA_OK)
+        st = values(engine, ctx);
+    if (st == STRATA_OK && engine->run.checkpointer != NULL)
+        st = st_checkpointer_begin(engine->run.checkpointer, NULL);
     engine->loaded = st == STRATA_OK;
     engine->lr_set = false; /* a new run has the configuration's schedule, */
     engine->cached = 0;     /* and a sequence without tokens */
@@ -316,6 +319,16 @@ strata_status strata_engine_load(struct strata_engine *engine)
         st_resume_volumes_free(engine->run.resumed, engine->run.engine);
         engine->run.resumed = NULL;
     }
+    return st;
+}
+
+strata_status strata_engine_load(struct strata_engine *engine)
+{
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_handle_load(engine, __func__, engine->plan->model->layers != NULL ? st_handle_load_layers : load, NULL);
     st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
     st_handle_leave(engine);
     return st;
@@ -326,6 +339,10 @@ strata_status strata_engine_load(struct strata_engine *engine)
 static strata_status check_batch(const struct strata_engine *e, const char *function, const int32_t *tokens,
                                  const int32_t *targets, bool trains)
 {
+    const strata_status st = st_handle_check_decoder(e->plan->model, function);
+
+    if (st != STRATA_OK)
+        return st;
     if (tokens == NULL || targets == NULL)
         return st_error_missing(function, tokens == NULL ? "tokens" : "targets");
     if (e->plan->model->use == STRATA_USE_GENERATE || (trains && e->plan->model->use != STRATA_USE_TRAIN))
@@ -333,7 +350,7 @@ static strata_status check_batch(const struct strata_engine *e, const char *func
     return STRATA_OK;
 }
 
-static void take_result(struct strata_step *out, const struct st_step_result *r)
+void st_handle_take_step(struct strata_step *out, const struct st_step_result *r)
 {
     *out = (struct strata_step){
         .loss = r->loss,
@@ -341,6 +358,7 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
         .lr = r->lr,
         .loss_scale = r->loss_scale,
         .skipped = r->skipped,
+        .dropped = r->dropped,
         .weights_overflowed = r->weights_overflowed,
         .tokens = r->tokens,
         .seconds = r->seconds,
@@ -360,6 +378,16 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
 }
 
+strata_status st_handle_check_schedule(const struct strata_engine *e, const char *function)
+{
+    if (e->lr_set || !st_config_lacks_steps(&e->plan->model->config))
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL,
+                    "%s: the schedule of the learning rate needs the number of steps: set strata_config_opts.max_steps, or call "
+                    "strata_model_set_steps() or strata_engine_set_lr()",
+                    function);
+}
+
 static strata_status run_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                               const int32_t *positions, struct strata_step *result)
 {
@@ -369,9 +397,8 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
 
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
         st = st_handle_room(result, sizeof(struct strata_step), "strata_step");
-    if (st == STRATA_OK && !engine->lr_set && st_config_lacks_steps(&engine->plan->model->config))
-        st = st_error(STRATA_E_INVAL, "strata_engine_step: the schedule of the learning rate needs the number of steps: set "
-                                      "strata_config_opts.max_steps, or call strata_model_set_steps() or strata_engine_set_lr()");
+    if (st == STRATA_OK)
+        st = st_handle_check_schedule(engine, "strata_engine_step");
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->run.engine);
@@ -381,7 +408,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
                                           : st_engine_step(engine->run.engine, tokens, targets, positions, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
-    take_result(&step, &r);
+    st_handle_take_step(&step, &r);
     return st_handle_result(result, &step, sizeof(step), "strata_step");
 }
 

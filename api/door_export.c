@@ -46,7 +46,7 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
 
     if (out == NULL || model == NULL || dir == NULL)
         return st_error_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = st_handle_check_decoder(model, __func__)) != STRATA_OK)
         return st;
     x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
     if (x == NULL)

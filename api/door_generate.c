@@ -57,7 +57,8 @@ strata_status strata_model_sampling(const struct strata_model *model, struct str
 
     if (model == NULL || sampling == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : "sampling");
-    if ((st = st_handle_opts(&o, sizeof(o), opts, "strata_sampling_opts")) != STRATA_OK ||
+    if ((st = st_handle_check_decoder(model, __func__)) != STRATA_OK ||
+        (st = st_handle_opts(&o, sizeof(o), opts, "strata_sampling_opts")) != STRATA_OK ||
         (st = st_handle_room(sampling, sizeof(s), "strata_sampling")) != STRATA_OK)
         return st;
     if (model->is_dir)
@@ -102,7 +103,8 @@ strata_status strata_sampling_end_at(struct strata_sampling *sampling, const str
 
     if (sampling == NULL || model == NULL)
         return st_error_missing(__func__, sampling == NULL ? "sampling" : "model");
-    if ((st = st_handle_room(sampling, sizeof(*sampling), "strata_sampling")) != STRATA_OK ||
+    if ((st = st_handle_check_decoder(model, __func__)) != STRATA_OK ||
+        (st = st_handle_room(sampling, sizeof(*sampling), "strata_sampling")) != STRATA_OK ||
         (st = check_ends(__func__, sampling)) != STRATA_OK || token < 0 || is_end(sampling, token))
         return st;
     if ((uint32_t)token >= st_model_config(model->model)->vocab)

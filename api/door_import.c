@@ -215,7 +215,7 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
 
     if (model == NULL || parts == NULL || save == NULL || path == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : parts == NULL ? "parts" : save == NULL ? "save" : "path");
-    if (st != STRATA_OK || (st = check(model)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_handle_check_decoder(model, __func__)) != STRATA_OK || (st = check(model)) != STRATA_OK)
         return st;
     how.overwrite = o.overwrite;
     st_floats_plain(&floats);

@@ -47,7 +47,8 @@ strata_status strata_machine_measure(struct strata_machine *machine, struct stra
         return st_error_missing(__func__, machine == NULL ? "machine" : "model");
     if (!st_handle_is_here(machine))
         return st_error(STRATA_E_INVAL, "%s: %s is not this machine", __func__, machine->name);
-    if ((st = st_handle_watch(model, ST_HANDLE_MEASURING, 0, 0)) != STRATA_OK)
+    if ((st = st_handle_check_decoder(model, __func__)) != STRATA_OK ||
+        (st = st_handle_watch(model, ST_HANDLE_MEASURING, 0, 0)) != STRATA_OK)
         return st;
     st_floats_plain(&floats);
     st = measure(machine, model);

@@ -410,10 +410,10 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
 
     if (model == NULL || info == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : "info");
-    const struct st_model_config *config = st_model_config(model->model);
-    const struct st_workload *w = st_model_workload(model->model);
+    const struct st_model_config none = {0}, *config = model->model != NULL ? st_model_config(model->model) : &none;
+    const struct st_workload *w = st_handle_workload(model);
 
-    memcpy(i.name, config->name, sizeof(i.name));
+    memcpy(i.name, w->name, sizeof(i.name));
     i.dtype = w->dtype;
     i.adapter = model->adapter != NULL;
     i.params = w->params;
@@ -468,6 +468,7 @@ void strata_model_close(struct strata_model *model)
         return;
     st_handle_close_weights(model);
     st_model_destroy(model->model);
+    st_layers_destroy(model->layers);
     st_adapter_spec_destroy(model->adapter);
     free(model->beside.tokenizer);
     free(model->beside.chat_template);

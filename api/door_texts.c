@@ -292,7 +292,8 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
 
     if (data == NULL || model == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : "model");
-    if ((st = st_handle_opts(&o, sizeof(o), opts, "strata_texts_opts")) != STRATA_OK ||
+    if ((st = st_handle_check_decoder(model, __func__)) != STRATA_OK ||
+        (st = st_handle_opts(&o, sizeof(o), opts, "strata_texts_opts")) != STRATA_OK ||
         (st = check_names(paths, count, &o)) != STRATA_OK ||
         (st = choose_tokenizer(&how.tokenizer, model, o.tokenizer)) != STRATA_OK ||
         (st = take_opts(&how, &layout, &o)) != STRATA_OK || (how.tokenizer == NULL && (st = check_bytes(model, &o)) != STRATA_OK))

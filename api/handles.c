@@ -43,8 +43,11 @@ strata_status st_handle_result(void *to, const void *from, size_t bytes, const c
 
 static strata_status check_needs(const struct strata_engine *e, const char *function, enum st_handle_needs needs)
 {
-    const strata_status st = needs >= ST_HANDLE_GOES_ON ? st_engine_ended(e->run.engine) : STRATA_OK;
+    const bool asks = needs >= ST_HANDLE_GOES_ON && needs < ST_HANDLE_STEP; /* a step's own calls say it */
+    const strata_status st = asks ? st_engine_ended(e->run.engine) : STRATA_OK;
 
+    if (needs < ST_HANDLE_STEP && st_engine_caller_inside(e->run.engine))
+        return st_error(STRATA_E_BUSY, "%s: a step is under way: strata_engine_end() or strata_engine_drop() ends it", function);
     if (st != STRATA_OK || needs < ST_HANDLE_LOADED)
         return st;
     if (!e->loaded)
@@ -52,6 +55,14 @@ static strata_status check_needs(const struct strata_engine *e, const char *func
     if (needs == ST_HANDLE_TRAINS && !st_engine_trains(e->run.engine))
         return st_error(STRATA_E_INVAL, "%s: after strata_engine_end_training(): strata_engine_load() comes first", function);
     return STRATA_OK;
+}
+
+strata_status st_handle_check_decoder(const struct strata_model *m, const char *function)
+{
+    if (m->layers == NULL)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "%s: %s is a model of layers that the program computes: this needs one that strata computes",
+                    function, m->name);
 }
 
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs)

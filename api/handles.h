@@ -10,6 +10,7 @@
 #include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "model/hf/hf_adapter.h"
+#include "model/layers.h"
 #include "model/model.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_measure.h"
@@ -23,7 +24,9 @@
 #include "run/checkpoint_weights.h"
 #include "run/run.h"
 #include "strata/comm.h"
+#include "offload/engine/caller.h"
 #include "strata/engine.h"
+#include "strata/layers.h"
 #include "strata/machine.h"
 #include "strata/tokenizer.h"
 #include "text/data/tokens.h"
@@ -104,6 +107,10 @@ struct strata_model {
         uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
         bool documents;   /* a sequence may hold several */
     } size;
+    struct st_handle_caller {
+        uint32_t threads;                 /* that compute layers of others */
+        uint64_t bytes[STRATA_TIER_NVME]; /* that the program holds there beside strata */
+    } caller;
     uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
     struct strata_comm *comm;   /* borrowed; NULL: one rank */
     struct st_told_progress {
@@ -111,6 +118,7 @@ struct strata_model {
         void *ctx;
     } progress;
     struct st_model *model;
+    struct st_layers *layers;        /* of others, in place of a model */
     struct st_adapter_spec *adapter; /* NULL: none */
     struct st_weights_from from;
     struct st_written_beside beside;
@@ -145,7 +153,13 @@ struct strata_engine {
     uint32_t cached;   /* tokens that the sequence of strata_engine_forward() has */
     uint64_t forwards; /* its calls, and loads: what has changed the sequence */
     char *json;        /* NULL: not asked for yet */
+
+    /* A step of layers of others. */
+    uint32_t micros, entered; /* micro-batches of it; the layer that is entered, or ST_HANDLE_NO_LAYER */
+    enum strata_pass pass;    /* and how */
+    bool evaluates;
 };
+#define ST_HANDLE_NO_LAYER UINT32_MAX
 
 struct strata_data {
     struct st_token_set *set;
@@ -201,17 +215,28 @@ strata_status st_handle_text_end(struct st_kept_text *t, strata_status st);
 /** An encoding's ids, for the caller; never NULL. */
 void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);
 
-/* What a call needs of its engine; each includes those before it. */
-enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED, ST_HANDLE_TRAINS };
+/* What a call needs of its engine; each includes those before it.  All but STEP need that no step of layers is under way. */
+enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED, ST_HANDLE_TRAINS, ST_HANDLE_STEP };
 
 /** Begin a call on an engine; after STRATA_OK st_handle_leave() ends it.
  *
  *  @return E_INVAL: there is no engine, another process created it, nothing is loaded, or training has ended; E_BUSY: another
- *          call is in progress; the status that ended the engine */
+ *          call is in progress, or a step that the caller computes; the status that ended the engine */
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
 /** strata_engine_forward() within such a call. */
 strata_status st_handle_forward(struct strata_engine *e, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
+/** What a load is besides its values, which `values` brings in.  The engine is entered. */
+strata_status st_handle_load(struct strata_engine *e, const char *function,
+                             strata_status (*values)(struct strata_engine *e, void *ctx), void *ctx);
+/** The same for a model of layers: strata_engine_load_layers() with these options. */
+strata_status st_handle_load_layers(struct strata_engine *e, void *opts);
+/** E_INVAL: the model is of layers of others, and the function needs a decoder. */
+strata_status st_handle_check_decoder(const struct strata_model *m, const char *function);
+/** The result of a step, for the caller, whose struct has the right size. */
+void st_handle_take_step(struct strata_step *out, const struct st_step_result *r);
+/** E_INVAL: the schedule of rates needs a number of steps that nobody has said. */
+strata_status st_handle_check_schedule(const struct strata_engine *e, const char *function);
 bool st_handle_is_directory(const char *path);
 /** Take the tokenizer of a model that is trained, and the template `wanted`, NULL: the tokenizer's own, for what is written
  *  beside the weights.  E_INPUT, E_CONFIG: there is no such template, or it is wrong; errors of a tokenizer. */
@@ -254,8 +279,15 @@ static inline bool st_handle_forward_only(const struct strata_model *m)
 /** A run of the model, without an engine. */
 static inline struct st_run st_handle_run(const struct strata_model *m)
 {
-    return (struct st_run){
-        .config = &m->config, .model = m->model, .directory = m->is_dir ? m->name : NULL, .instead = &m->beside.instead};
+    return (struct st_run){.config = &m->config,
+                           .model = m->model,
+                           .layers = m->layers,
+                           .directory = m->is_dir ? m->name : NULL,
+                           .instead = &m->beside.instead};
+}
+static inline const struct st_workload *st_handle_workload(const struct strata_model *m)
+{
+    return m->layers != NULL ? &m->layers->workload : st_model_workload(m->model);
 }
 /** Whether its runs make checkpoints. */
 static inline bool st_handle_saves(const struct strata_model *m)
@@ -293,7 +325,7 @@ strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struc
 strata_status st_handle_plan(struct strata_plan **plan, struct strata_model *model, struct strata_machine *on);
 /** Warn where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
 void st_handle_note_memory(const struct strata_plan *of);
-/** Make a plan of one that is made already, of this model for this machine.  `evaluated`: by its rates.  *plan is taken.  E_NOMEM,
+/** Make a plan of one that is made already, of this model for this machine.  `evaluated`: by its rates.  *plan is taken. E_NOMEM,
  *  E_INTERNAL: it is unsound. */
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct strata_machine *on,
                               struct st_plan **plan, const struct st_machine *machine, bool rates_known, bool evaluated);

@@ -206,8 +206,10 @@ strata_status st_handle_find_machine(struct strata_plan *p)
     if (st != STRATA_OK)
         return st;
     if (p->threads != 0)
-        p->facts.workload = st_model_workload_on(p->model->model, p->facts.tensors, p->threads);
+        p->facts.workload = st_case_workload(&p->facts, p->threads);
     share_node(p);
+    st_plan_leave(&p->facts.asked, &p->facts.machine.capacity, p->model->caller.bytes, p->model->caller.threads);
+    p->facts.machine.capacity.workers = p->facts.workload.workers; /* they are without the caller's threads already */
     return STRATA_OK;
 }
 
@@ -253,15 +255,15 @@ static uint32_t sets_of(const struct strata_model *m, enum st_saves_on saves_on,
 }
 
 /* Workers of one rank, for each of which the device has scratch. */
-static uint32_t workers_of(const struct st_case *c, const struct strata_machine *on)
+static uint32_t workers_of(const struct st_case *c, const struct strata_model *m, const struct strata_machine *on)
 {
     const bool foreign = c->only_plans && on->given.capacity.workers != 0;
     const uint32_t all = foreign ? on->given.capacity.workers : st_machine_workers(on->topology, on->device, 0);
-    const uint32_t share = on->planned.ranks > 1 ? on->planned.local_ranks : 1;
+    const uint32_t share = on->planned.ranks > 1 ? on->planned.local_ranks : 1, own = all > share ? all / share : 1;
 
     if (c->config->threads != 0)
         return c->config->threads; /* of each rank */
-    return all > share ? all / share : 1;
+    return own > m->caller.threads ? own - m->caller.threads : 1;
 }
 
 void st_handle_case(struct st_case *c, const struct strata_model *m, const struct strata_machine *on)
@@ -270,6 +272,7 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
 
     *c = (struct st_case){.config = &m->config,
                           .model = m->model,
+                          .layers = m->layers,
                           .world = st_handle_world(on),
                           .only_plans = st_handle_only_plans(m),
                           .tensors = st_device_find(on->device)->tensors,
@@ -277,7 +280,7 @@ void st_handle_case(struct st_case *c, const struct strata_model *m, const struc
                           .file = &on->given,
                           .hardware = on->hardware,
                           .given = !st_handle_is_here(on)};
-    c->workload = st_model_workload_on(m->model, c->tensors, workers_of(c, on));
+    c->workload = st_case_workload(c, workers_of(c, m, on));
     st_config_policy(asked, &m->config);
     c->saves_on = asked->sets > 0 ? find_saves(c, on) : ST_SAVES_ELSEWHERE;
     asked->forward_only = st_handle_forward_only(m);
@@ -305,7 +308,7 @@ static strata_status measure_now(struct strata_plan *p, const struct st_machine_
                                  const struct st_rates_kept *kept)
 {
     const struct strata_model *m = p->model;
-    const struct st_compute compute = st_model_compute(m->model);
+    const struct st_compute compute = m->layers != NULL ? (struct st_compute){0} : st_model_compute(m->model);
     const uint64_t start_ns = st_clock_ns();
     const bool busy = kept != NULL && is_busy();
     strata_status st = st_machine_measure(&p->facts.machine, &p->facts.workload, &compute, opts, what);
@@ -331,7 +334,8 @@ strata_status st_handle_measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
     const bool disk = p->facts.plan->program.needed[STRATA_TIER_NVME] > 0;
-    const unsigned what = disk ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK;
+    const unsigned not = (disk ? 0 : ST_MEASURE_DISK) | (m->layers != NULL ? ST_MEASURE_COMPUTE : 0),
+                   what = ST_MEASURE_ALL & ~not ;
     const bool keeps = p->on->cache_dir != NULL && m->comm == NULL;
     struct st_rates_kept kept;
     char place[ST_CONFIG_PATH_MAX];

@@ -106,7 +106,8 @@ struct strata_step {
     double loss;                 /**< mean over the targets that are not below 0; NaN without any, a step whose gradient is 0 */
     double grad_norm;            /**< of all gradients, before clipping */
     double lr, loss_scale;       /**< of this step; lr is 0 if it was skipped, loss_scale is 1 except with fp16 */
-    bool skipped;                /**< gradients were not finite, so the weights stayed the same */
+    bool skipped;                /**< gradients were not finite, or the step was dropped: the weights stayed the same */
+    bool dropped;                /**< layers of others: strata_engine_drop() by any rank */
     uint64_t weights_overflowed; /**< 16-bit weights that rounded to infinity in the last update */
     uint64_t tokens;
     double seconds;

@@ -42,6 +42,7 @@
 #include "strata/engine.h"
 #include "strata/generate.h"
 #include "strata/io.h"
+#include "strata/layers.h"
 #include "strata/log.h"
 #include "strata/machine.h"
 #include "strata/model.h"
