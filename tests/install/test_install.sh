@@ -52,11 +52,11 @@ static="-Wl,--whole-archive $libdir/libstrata.a -Wl,--no-whole-archive $(pkg-con
 # shellcheck disable=SC2086 # lists of words
 "$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$consumer/consumer.c" -o "$work/consumer_pc" $static
 "$work/consumer_pc"
-for example in consumer optim io train; do
+for example in consumer optim io train layers; do
     file=$examples/$example.c
     [ $example != consumer ] || file=$consumer/consumer.c
     # shellcheck disable=SC2086 # lists of words
-    "$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$file" -o "$work/${example}_shared" $flags
+    "$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$file" -o "$work/${example}_shared" $flags -lm
 done
 LD_LIBRARY_PATH=$libdir "$work/consumer_shared"
 LD_LIBRARY_PATH=$libdir "$work/optim_shared"
@@ -75,6 +75,15 @@ if "$prefix/bin/strata" digest "$work/other" | grep -q -f "$work/digest"; then
     echo "another learning rate gives the same weights"
     exit 1
 fi
+
+echo "== the example of layers: its loss falls, and a run that goes on has the bits of one that never ended"
+mkdir "$work/drive"
+LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 300 "$work/layers_whole" | tee "$work/layers.txt"
+awk '/^held out/ { sub(",", "", $4); if ($4 + 0 < 0.7 && $5 > 500) ok = 1 } END { exit !ok }' "$work/layers.txt"
+LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 120 "$work/layers_parts" >"$work/layers_first.txt"
+LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 300 "$work/layers_parts" strata.threads=1 >"$work/layers_second.txt"
+grep ^weights "$work/layers.txt" >"$work/layers_digest"
+grep ^weights "$work/layers_second.txt" | diff "$work/layers_digest" -
 
 echo "== exported symbols"
 objdump -p "$libdir/libstrata.so" | grep -q "SONAME  *libstrata.so.${version%.*}\$"

@@ -1,0 +1,269 @@
+/* tests/api/test_layers_saved.c - a run of layers that is saved and goes on has the bits of one that never ended; a resume with
+ * another model says by name what differs; and ranks have the bits of one. */
+#include "api/handles.h"
+#include "strata/checkpoint.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/api/layers_net.h"
+#include "tests/common/scratch.h"
+#include "tests/common/test.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STEPS 6
+
+static char save_at[160], drive[160];
+
+/* --- saving --- */
+
+static void open_saves(struct net_opts *o, const char *overrides[8], const char *name, bool nvme)
+{
+    snprintf(save_at, sizeof(save_at), "strata.save=%s", scratch_path(name));
+    snprintf(drive, sizeof(drive), "strata.nvme=[\"%s\"]", scratch_path("drive"));
+    scratch_put("drive/.keep", "");
+    overrides[0] = save_at;
+    overrides[1] = drive;
+    overrides[2] = "zero_optimization.offload_optimizer.device=nvme";
+    overrides[3] = "strata.cache=0";
+    overrides[4] = "zero_optimization.offload_param.device=nvme";
+    *o = (struct net_opts){.overrides = overrides, .override_count = nvme ? 5 : 1};
+}
+
+static strata_status resume(struct net *n, const char *name)
+{
+    struct strata_checkpoint *saved = NULL;
+    strata_status st = strata_checkpoint_open(&saved, scratch_path(name));
+
+    if (st == STRATA_OK)
+        st = strata_engine_resume(n->engine, saved, NULL);
+    strata_checkpoint_close(saved);
+    return st;
+}
+
+static void save_and_go_on(const char *name, bool nvme)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    char digest[80], here[80];
+    const char *overrides[8];
+    struct net_opts o;
+    struct net n;
+
+    open_saves(&o, overrides, name, nvme);
+    assert_ok(net_start(&n, &o));
+    for (uint64_t step = 0; step < STEPS; step++) {
+        assert_ok(net_step(&n, step));
+        if (step == 2)
+            assert_ok(strata_engine_save(n.engine, NULL)); /* is made before the next step */
+    }
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    assert_int_equal(saved.steps, 3);
+    net_digest(&n, digest);
+    net_close(&n);
+    assert_ok(net_start(&n, &o));
+    assert_ok(resume(&n, name));
+    for (uint64_t step = 3; step < STEPS; step++)
+        assert_ok(net_step(&n, step));
+    assert_string_equal(net_digest(&n, here), digest);
+    net_close(&n);
+}
+
+TEST(a_resumed_run_has_the_same_bits)
+{
+    save_and_go_on("memory", false);
+    save_and_go_on("nvme", true);
+}
+
+/* From memory to a drive. */
+TEST(a_run_resumes_with_another_placement)
+{
+    char digest[80], here[80];
+    const char *overrides[8];
+    struct net_opts o;
+    struct net n;
+
+    save_and_go_on("there", false);
+    open_saves(&o, overrides, "there", false);
+    assert_ok(net_start(&n, &o));
+    assert_ok(resume(&n, "there"));
+    net_digest(&n, digest);
+    net_close(&n);
+    open_saves(&o, overrides, "here", true);
+    assert_ok(net_start(&n, &o));
+    assert_ok(resume(&n, "there"));
+    assert_string_equal(net_digest(&n, here), digest);
+    net_close(&n);
+}
+
+TEST(another_model_is_named)
+{
+    const struct net_opts others[] = {{.renamed = true}, {.reshaped = true}, {.regrouped = true}};
+    const char *const parts[] = {"block.1", "block.1.scale has shape 40 there, and 2x20", "parameter group"};
+    const char *overrides[8];
+    struct net_opts o;
+    struct net n;
+
+    save_and_go_on("first", false);
+    open_saves(&o, overrides, "second", false);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct net_opts other = others[i];
+        strata_status st;
+
+        other.overrides = o.overrides;
+        other.override_count = o.override_count;
+        assert_ok(net_start(&n, &other));
+        st = resume(&n, "first");
+        if (st != STRATA_E_INPUT || strstr(strata_last_error(), parts[i]) == NULL)
+            fail_msg("%s: %s", strata_status_text(st), strata_last_error());
+        net_close(&n);
+    }
+}
+
+/* What is written by name is in the next checkpoint; what is frozen cannot change any more. */
+TEST(written_values_are_saved)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    const char *overrides[8];
+    float one = 1.5f, is = 0;
+    struct net_opts o;
+    struct net n;
+
+    open_saves(&o, overrides, "written", true);
+    assert_ok(net_start(&n, &o));
+    assert_ok(net_step(&n, 0));
+    assert_ok(strata_engine_write_tensor(n.engine, 3, STRATA_PLANE_WEIGHT, 0, 1, STRATA_F32, &one));
+    assert_ok(net_step(&n, 1));
+    assert_ok(strata_engine_save(n.engine, NULL));
+    assert_ok(strata_engine_write_tensor(n.engine, 1, STRATA_PLANE_WEIGHT, 7, 1, STRATA_F32, &one)); /* makes the save first */
+    assert_refused(strata_engine_write_tensor(n.engine, 3, STRATA_PLANE_WEIGHT, 0, 1, STRATA_F32, &one), "frozen");
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    assert_ok(resume(&n, "written"));
+    assert_ok(strata_engine_read_tensor(n.engine, 3, STRATA_PLANE_WEIGHT, 0, 1, STRATA_F32, &is));
+    assert_true(is == one);
+    assert_ok(strata_engine_read_tensor(n.engine, 1, STRATA_PLANE_WEIGHT, 7, 1, STRATA_F32, &is));
+    assert_true(is != one);
+    net_close(&n);
+}
+
+/* --- ranks --- */
+
+#define RANKS_MOST  4u
+#define DEADLINE_NS UINT64_C(20000000000)
+
+struct rank {
+    struct strata_comm comm;
+    struct net_opts opts;
+    struct net net;
+    strata_status st;
+    bool drops;
+    char sentence[512], digest[80];
+    double loss;
+    float value[4];
+    pthread_t thread;
+};
+
+static strata_status train_rank(struct rank *r)
+{
+    strata_status st = net_start(&r->net, &r->opts);
+
+    for (uint64_t step = 0; step < 3 && st == STRATA_OK; step++) {
+        if (step == 1 && r->drops) {
+            r->net.left = 9;
+            if (net_step(&r->net, step) != STRATA_E_CANCELLED)
+                return STRATA_E_INTERNAL;
+            r->net.left = UINT32_MAX;
+            st = strata_engine_drop(r->net.engine, NULL);
+        } else {
+            st = net_step(&r->net, step);
+        }
+    }
+    r->loss = r->net.last.loss;
+    if (st == STRATA_OK)
+        st = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 4, STRATA_F32, r->value);
+    return st;
+}
+
+static void *run_rank(void *ctx)
+{
+    struct rank *r = ctx;
+
+    r->st = train_rank(r);
+    if (r->st != STRATA_OK)
+        snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    else
+        net_digest(&r->net, r->digest);
+    return NULL;
+}
+
+/* `ranks` of them, each with its part of four micro-batches, at a stage; drops: the one that drops its second step. */
+static void run_ranks(uint32_t ranks, const char *stage, uint32_t drops, char digest[80], double *loss)
+{
+    static const char *const accums[] = {"", "4", "2", "", "1"};
+    char accum[64];
+    const char *overrides[] = {accum, "strata.leaves=4", stage, "strata.threads=1"};
+    static struct rank all[RANKS_MOST];
+    struct st_comm *comms[RANKS_MOST];
+
+    memset(all, 0, sizeof(all));
+    snprintf(accum, sizeof(accum), "gradient_accumulation_steps=%s", accums[ranks]);
+    if (ranks > 1)
+        assert_ok(st_comm_threads_open(comms, ranks, DEADLINE_NS));
+    for (uint32_t i = 0; i < ranks; i++) {
+        all[i].opts = (struct net_opts){.overrides = overrides, .override_count = 4, .rank = i, .ranks = ranks};
+        all[i].drops = i == drops;
+        if (ranks > 1) {
+            all[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+            all[i].opts.comm = &all[i].comm;
+        }
+        assert_int_equal(pthread_create(&all[i].thread, NULL, run_rank, &all[i]), 0);
+    }
+    for (uint32_t i = 0; i < ranks; i++)
+        pthread_join(all[i].thread, NULL);
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (all[i].st != STRATA_OK)
+            fail_msg("rank %u of %u, %s: %s: %s", i, ranks, stage, strata_status_text(all[i].st), all[i].sentence);
+        assert_string_equal(all[i].digest, all[0].digest);
+        assert_memory_equal(all[i].value, all[0].value, sizeof(all[0].value));
+    }
+    snprintf(digest, 80, "%s", all[0].digest);
+    *loss = all[0].loss;
+    for (uint32_t i = 0; i < ranks; i++) {
+        net_close(&all[i].net);
+        if (ranks > 1)
+            st_comm_close(all[i].comm.comm);
+    }
+}
+
+TEST(ranks_have_the_bits_of_one)
+{
+    static const char *const stages[] = {"zero_optimization.stage=0", "zero_optimization.stage=2", "zero_optimization.stage=3"};
+    char digest[80], here[80];
+    double loss, other;
+
+    run_ranks(1, stages[0], RANKS_MOST, digest, &loss);
+    for (uint32_t s = 0; s < 3; s++)
+        for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
+            run_ranks(ranks, stages[s], RANKS_MOST, here, &other);
+            if (strcmp(here, digest) != 0)
+                fail_msg("%u ranks, %s: %s, not %s", ranks, stages[s], here, digest);
+        }
+}
+
+/* Where one drops a step, all have dropped it. */
+TEST(a_drop_is_everybodys)
+{
+    char digest[80], here[80];
+    double loss, other;
+
+    run_ranks(1, "zero_optimization.stage=0", 0, digest, &loss);
+    run_ranks(2, "zero_optimization.stage=0", 1, here, &other);
+    assert_string_equal(here, digest);
+    run_ranks(2, "zero_optimization.stage=3", 0, here, &other);
+    assert_string_equal(here, digest);
+}
+
+TEST_MAIN(argc, argv)
+{
+    strata_log_configure(NULL, NULL, STRATA_LOG_ERROR);
+    return test_run(scratch_create, scratch_remove);
+}
