@@ -1,12 +1,12 @@
 #!/bin/sh
 # install_deps.sh [test] - installs what strata is built from on Debian (12, 13) and Ubuntu (24.04): only what is missing, nothing otherwise.
-# "test" adds what only tests need: clang for the fuzz targets; g++ for CUDA kernels and their emulator; fio beside bench io; OpenMPI for ranks under mpirun; on x86-64 a cross compiler and an emulator for aarch64's kernels.
+# "test" adds what only tests need: clang for the fuzz targets; g++ for CUDA kernels and their emulator; fio beside bench io; OpenMPI for ranks under mpirun; python3 for scripts and the Python package; on x86-64 a cross compiler and an emulator for aarch64's kernels.
 set -eu
 
 packages="gcc make cmake ninja-build pkg-config liburing-dev libaio-dev libhwloc-dev libcjson-dev libyaml-dev libdnnl-dev libxxhash-dev libpcre2-dev
 libcmocka-dev bible-kjv"
 if [ "${1:-}" = test ]; then
-    packages="$packages clang libclang-rt-dev fio g++ libopenmpi-dev openmpi-bin"
+    packages="$packages clang libclang-rt-dev fio g++ libopenmpi-dev openmpi-bin python3"
     if [ "$(uname -m)" = x86_64 ]; then
         packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
     fi

@@ -41,13 +41,14 @@ class _Optimizer(torch.optim.Optimizer):
         self._threads = threads
         self._handle: Handle | None = None
         self._told: dict[int, tuple[Any, ...]] = {}  # what the library knows of each group
+        self._rows: dict[torch.Tensor, tuple[int, Any]] = {}  # struct strata_optim_tensor of each, for data at an address
         self._pack = int(abi().constant("STRATA_OPTIM_PACK"))
         super().__init__(params, defaults)
         self._tell_groups()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._handle, self._told = None, {}
+        self._handle, self._told, self._rows = None, {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: self.__dict__[name] for name in ("_moments", "_threads", "_pack")}
@@ -72,7 +73,7 @@ class _Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._tell_groups()
-        by_step: dict[int, list[tuple[Any, Any, Any]]] = {}
+        by_step: dict[int, list[tuple[torch.Tensor, torch.Tensor, Any]]] = {}  # with the gradient, which lives as long
         position = 0
         for index, group in enumerate(self.param_groups):
             for parameter in group["params"]:
@@ -81,19 +82,20 @@ class _Optimizer(torch.optim.Optimizer):
                     row = self._row(parameter, grad, index, position)
                     by_step.setdefault(self.state[parameter]["step"], []).append((parameter, grad, row))
                 position += -(-parameter.numel() // self._pack) * self._pack
+        if by_step:
+            blocked(lambda: self._update(by_step))  # all of it, also after Ctrl-C
+        return loss
+
+    def _update(self, by_step: dict[int, list[tuple[torch.Tensor, torch.Tensor, Any]]]) -> None:
+        handle = self._handle_here()
         for count, members in by_step.items():
-            self._update(count, [row for _, _, row in members])
+            tensors = (abi().struct("strata_optim_tensor") * len(members))(*(row for _, _, row in members))
+            if abi().strata_optim_get_step(handle.pointer) != count:
+                abi().strata_optim_set_step(handle.pointer, count)
+            abi().strata_optim_step(handle.pointer, tensors, len(members), 1.0, None)
             for parameter, _, _ in members:
                 torch.autograd.graph.increment_version(parameter)
                 self.state[parameter].update(step=count + 1, version=parameter._version)
-        return loss
-
-    def _update(self, count: int, rows: list[Any]) -> None:
-        handle = self._handle_here()
-        tensors = (abi().struct("strata_optim_tensor") * len(rows))(*rows)
-        if abi().strata_optim_get_step(handle.pointer) != count:
-            abi().strata_optim_set_step(handle.pointer, count)
-        blocked(lambda: abi().strata_optim_step(handle.pointer, tensors, len(rows), 1.0, None))
 
     # --- the library's side ---
 
@@ -139,7 +141,7 @@ class _Optimizer(torch.optim.Optimizer):
     # --- a parameter's state ---
 
     def _begin(self, parameter: torch.Tensor) -> dict[str, Any]:
-        state: dict[str, Any] = {"step": 0, "version": parameter._version}
+        state: dict[str, Any] = {"step": 0, "version": parameter._version, "form": _form(parameter)}
         for name in self.moment_names:
             state[name] = self._zeros(parameter)
         if parameter.dtype == torch.bfloat16:
@@ -158,13 +160,25 @@ class _Optimizer(torch.optim.Optimizer):
         """struct strata_optim_tensor.  Addresses are looked at in each step: a parameter's data may have been replaced."""
         if not self.state[parameter]:
             self.state[parameter].update(self._begin(parameter))
-        state = self.state[parameter]
+        state, here = self.state[parameter], parameter.data_ptr()
+        if "master" in state and state["version"] != parameter._version:
+            state["master"].copy_(_followed(state["master"], parameter))
+        known, row = self._rows.get(parameter, (0, None))
+        if row is None or known != here:
+            row = self._made_row(parameter, state, group, position)
+            self._rows[parameter] = (here, row)
+        row.grad = grad.data_ptr()
+        return row
+
+    def _made_row(self, parameter: torch.Tensor, state: dict[str, Any], group: int, position: int) -> Any:
+        _check(parameter)
+        if state["form"] != _form(parameter):
+            raise ValueError("a parameter has another dtype, shape or order than in its first step: make a new optimizer")
         layout, here = _LAYOUTS[parameter.dtype], parameter.data_ptr()
         row = abi().make(
             "strata_optim_tensor",
             layout=abi().value(f"STRATA_OPTIM_{layout}"),
-            grad=grad.data_ptr(),
-            grad_dtype=abi().value(f"STRATA_{_DTYPES[grad.dtype]}"),
+            grad_dtype=abi().value(f"STRATA_{_DTYPES[parameter.dtype]}"),
             elems=parameter.numel(),
             decay=True,
             moment_format=abi().value(f"STRATA_OPTIM_MOMENTS_{_DTYPES.get(_MOMENTS[self._moments], '8BIT')}"),
@@ -178,8 +192,6 @@ class _Optimizer(torch.optim.Optimizer):
         elif layout == "F32":
             row.master = _at(row, "master", here)
         else:
-            if state["version"] != parameter._version:
-                state["master"] = _followed(state["master"], parameter)
             row.master, row.copy = _at(row, "master", state["master"].data_ptr()), _at(row, "copy", here)
             row.copy_dtype = abi().value("STRATA_F16")
         return row
@@ -221,6 +233,7 @@ class _Optimizer(torch.optim.Optimizer):
             for index, parameter in zip(order, self._parameters())
             if index in state_dict["state"]
         }
+        self._rows.clear()
         self.state.clear()
         self.state.update(made)
         self._tell_groups()
@@ -263,13 +276,18 @@ def _check(parameter: torch.Tensor) -> None:
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient, in the parameter's order in memory."""
+    """The gradient, in the parameter's dtype and order in memory."""
     grad = parameter.grad
     assert grad is not None
     if grad.is_sparse:
         raise ValueError("sparse gradients are not supported: make the embedding with sparse=False")
-    _check(parameter)
-    return grad if grad.stride() == parameter.stride() else torch.empty_like(parameter, dtype=grad.dtype).copy_(grad)
+    if grad.dtype == parameter.dtype and grad.stride() == parameter.stride():
+        return grad
+    return torch.empty_like(parameter).copy_(grad)
+
+
+def _form(parameter: torch.Tensor) -> tuple[Any, ...]:
+    return parameter.dtype, parameter.shape, parameter.stride()
 
 
 def _followed(master: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

@@ -266,6 +266,12 @@ class WrongUses(unittest.TestCase):
         stepped.step()
         sparse = torch.nn.Embedding(4, 2, sparse=True)
         sparse(torch.tensor([1])).sum().backward()
+        changed = torch.nn.Parameter(torch.ones(4))
+        turned = optim.SGD([changed], lr=0.1)
+        changed.grad = torch.ones(4)
+        turned.step()
+        changed.grad, changed.data = None, torch.ones(4, dtype=torch.bfloat16)
+        changed.grad = torch.ones(4, dtype=torch.bfloat16)
         groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(17)]
         for what, use, raised in (
             ("no such place", lambda: optim.AdamW([weight], device="attic"), ValueError),
@@ -278,6 +284,7 @@ class WrongUses(unittest.TestCase):
             ("another device", lambda: optim.AdamW([torch.nn.Parameter(torch.ones(2, device="meta"))]), ValueError),
             ("a view with gaps", lambda: optim.AdamW([torch.nn.Parameter(torch.ones(4, 4)[:, ::2])]), ValueError),
             ("a group after a step", lambda: stepped.add_param_group({"params": [weight]}), ValueError),
+            ("another dtype", turned.step, ValueError),
             ("17 groups", lambda: optim.AdamW(groups), ValueError),
             ("a sparse gradient", optim.SGD(sparse.parameters(), lr=0.1).step, ValueError),
             ("another's state", lambda: optim.AdamW(net().parameters()).load_state_dict(stepped.state_dict()), ValueError),
