@@ -122,7 +122,7 @@ struct st_workload {
     uint64_t workspace_bytes; /* scratch on the device that any op may use */
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
     bool documents;           /* a sequence may hold several documents: each step says where they begin */
-    bool scales;            /* losses are multiplied by a scale, though weights are not in fp16 */
+    bool scales;              /* losses are multiplied by a scale, though weights are not in fp16 */
     bool generate;          /* rows are the next tokens of one sequence; blocks' internals are their key-value caches and stay */
     uint64_t logits_offset; /* generate: of the last row's logits, fp32 [vocab], in the last layer's internals */
     float logit_cap;        /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */

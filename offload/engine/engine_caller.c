@@ -1,8 +1,8 @@
 /* engine_caller.c - see caller.h.
  *
- * Ops of the caller's lane are issued like all others, when everything that they name is there: then the op is handed over, and it
- * is finished by the call that ends it, on the caller's thread.  An op that nobody will compute is finished as it is issued: of a
- * micro-batch that the step does not have, of a frozen layer that was passed over, or of a step that was dropped.  Whatever
+ * Ops of the caller's lane are issued like all others, when everything that they name is there: then the op is handed over, and
+ * it is finished by the call that ends it, on the caller's thread.  An op that nobody will compute is finished as it is issued:
+ * of a micro-batch that the step does not have, of a frozen layer that was passed over, or of a step that was dropped.  Whatever
  * begins a sum finds zeros, padding included. */
 #include "offload/engine/caller_internal.h"
 

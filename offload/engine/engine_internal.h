@@ -78,7 +78,7 @@ struct st_engine {
     double beta1, beta2; /* of the following updates */
     struct {
         double lr, weight_decay;
-    } sets[ST_SETS_MAX];                       /* the same, by parameter set (struct st_group) */
+    } sets[ST_SETS_MAX];                         /* the same, by parameter set (struct st_group) */
     struct st_update_coef coefs[ST_SETS_MAX][2]; /* of the update that is made or pending: without and with decay */
     struct st_compute compute;
     const char *const *layer_names; /* NULL: numbers say which layer */
@@ -123,7 +123,7 @@ struct st_engine {
     strata_status poisoned;
 
     struct st_train_state train;
-    uint64_t target_count;                     /* of the running step */
+    uint64_t target_count; /* of the running step */
     double divisor; /* of its gradients, beside the loss scale: 1, or what the ranks' callers give, 0 once one has dropped it */
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 

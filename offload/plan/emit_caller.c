@@ -1,5 +1,5 @@
-/* emit_caller.c - pages of a workload whose layers the caller computes that stay on the device: it uses them in any order, so they
- * are there before everything else, and their sums are open throughout a micro-batch. */
+/* emit_caller.c - pages of a workload whose layers the caller computes that stay on the device: it uses them in any order, so
+ * they are there before everything else, and their sums are open throughout a micro-batch. */
 #include "offload/plan/emit_internal.h"
 
 void st_emit_use_pages(struct st_emitter *e, const struct st_micros *micros)

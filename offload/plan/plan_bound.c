@@ -71,8 +71,9 @@ static void add_layers(double *seconds, const struct st_layer *layer, const stru
 static void add_compute(struct load loads[ST_WINDOW_COUNT], const struct st_plan *plan, const struct st_machine *m)
 {
     const struct st_workload *w = &plan->program.workload;
-    const uint32_t low = plan->sums->lowest_layer, kept_from = /* a caller's cost is all of it */
-        st_program_called(&plan->program) ? 0 : st_block_end(w) - plan->decided.kept_blocks;
+    const uint32_t low = plan->sums->lowest_layer,
+                   kept_from = /* a caller's cost is all of it */
+                   st_program_called(&plan->program) ? 0 : st_block_end(w) - plan->decided.kept_blocks;
     const double micros = w->grad_accum, first = st_place_horizontal(plan) ? 1 : micros;
     double forward = 0, backward = 0;
 
@@ -121,8 +122,8 @@ static double less(uint64_t bytes, double held)
     return longer((double)bytes - held, 0);
 }
 
-/* On a device that is the host its cores compute, copy and update in turn, beside those of a caller.  A disk that reads and writes does both at half the
- * mixed rate, or one after the other. */
+/* On a device that is the host its cores compute, copy and update in turn, beside those of a caller.  A disk that reads and
+ * writes does both at half the mixed rate, or one after the other. */
 static double busiest(const struct load *l, const struct st_machine *m, bool called)
 {
     const double others = m->capacity.device_is_host ? l->upload + l->download + l->update : 0;

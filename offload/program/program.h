@@ -376,8 +376,8 @@ static inline uint64_t st_program_boundary_bytes(const struct st_program *progra
 }
 
 /* The small results of a step, its scalars, on the device and once more on the host: norms, then losses of all ranks'
- * micro-batches, where a caller computes the layers each rank's divisor, and on the host each rank's tally.  A page has one norm; with several ranks one for each run of tiles of each
- * rank's slice of each of its trained groups, slice by slice. */
+ * micro-batches, where a caller computes the layers each rank's divisor, and on the host each rank's tally.  A page has one norm;
+ * with several ranks one for each run of tiles of each rank's slice of each of its trained groups, slice by slice. */
 struct st_norm {
     double norm2;
     uint64_t nonfinite;

@@ -285,8 +285,8 @@ static strata_status verify_open(const struct st_program *program)
 
                 if (!wait->previous && on->kind == ST_OP_PAGE_GRAD && on->micro == m)
                     return st_error(STRATA_E_INTERNAL,
-                                    "verify: op %u (%s) waits for gradients of page %u, which are open until micro-batch %u ends", i,
-                                    st_op_name((enum st_op_kind)program->ops[i].kind), on->page, m);
+                                    "verify: op %u (%s) waits for gradients of page %u, which are open until micro-batch %u ends",
+                                    i, st_op_name((enum st_op_kind)program->ops[i].kind), on->page, m);
             }
     }
     return STRATA_OK;

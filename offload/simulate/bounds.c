@@ -60,8 +60,7 @@ static bool gathers_later(const struct st_program *program, const struct st_op *
 {
     const enum st_op_kind kind = st_program_called(program) ? ST_OP_GATHER_UPDATED : ST_OP_GATHER_WEIGHT;
 
-    return op->kind == kind && program->update != ST_UPDATE_GATED &&
-           program->pages[op->page].weights == ST_WHERE_DEVICE;
+    return op->kind == kind && program->update != ST_UPDATE_GATED && program->pages[op->page].weights == ST_WHERE_DEVICE;
 }
 
 /* The device's updates end within their window if the window's forward needs them, as in a gated program. */

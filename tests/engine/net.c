@@ -164,7 +164,8 @@ static void layer_forward(struct pass *p, const struct net *net, const unsigned 
 }
 
 /* grad: [2 * MATRIX] and then [INNER]. */
-static void layer_backward(struct pass *p, const struct net *net, const unsigned char *weight, const struct boundary *b, float *grad)
+static void layer_backward(struct pass *p, const struct net *net, const unsigned char *weight, const struct boundary *b,
+                           float *grad)
 {
     const strata_dtype dt = net->cell->dtype;
     float z[INNER], dz[INNER];
@@ -321,8 +322,9 @@ static strata_status report(struct net *net, uint32_t page, uint64_t first, cons
                                .first = first + parts[i],
                                .elems = parts[i + 1] - parts[i],
                                .dtype = dt,
-                               .grad = dt == STRATA_F32 && net->cell->poison_at != net->step ? (const void *)(grad + parts[i])
-                                                                                             : (const void *)(rounded + parts[i])};
+                               .grad = dt == STRATA_F32 && net->cell->poison_at != net->step
+                                           ? (const void *)(grad + parts[i])
+                                           : (const void *)(rounded + parts[i])};
         struct call bf16 = c;
 
         if (net->cell->poison_at == net->step)
@@ -483,28 +485,32 @@ static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t cou
     return STRATA_OK;
 }
 
-strata_status net_open(struct net *net, const struct st_plan *plan, const struct net_cell *cell, uint32_t rank, struct st_comm *comm,
-                       const char *dir)
+strata_status net_open(struct net *net, const struct st_plan *plan, const struct net_cell *cell, uint32_t rank,
+                       struct st_comm *comm, const char *dir)
 {
-    struct st_engine_opts opts = {
-        .program = &plan->program,
-        .training = {.optimizer = {.type = STRATA_ADAMW,
-                                   .lr = 1e-3,
-                                   .weight_decay = 0.1,
-                                   .beta1 = 0.9,
-                                   .beta2 = 0.95,
-                                   .eps = 1e-8,
-                                   .bias_correction = true},
-                     .scaling = {.initial_power = 10, .window = 2, .hysteresis = 1, .min_scale = 1},
-                     .clip_norm = cell->update == ST_UPDATE_IN_BACKWARD ? 0 : cell->clip,
-                     .skip_overflow = cell->update != ST_UPDATE_IN_BACKWARD},
-        .threads = cell->threads,
-        .device = cell->paced ? "paced" : NULL,
-        .pace = &net->pace,
-        .nvme = {.dir_count = 1, .dirs = {dir}, .method = cell->io, .block_bytes = 65536, .queue_depth = 8, .fake_seed = 5,
-                 .fake_latency_us = 50},
-        .comm = comm,
-        .device_comm = comm};
+    struct st_engine_opts opts = {.program = &plan->program,
+                                  .training = {.optimizer = {.type = STRATA_ADAMW,
+                                                             .lr = 1e-3,
+                                                             .weight_decay = 0.1,
+                                                             .beta1 = 0.9,
+                                                             .beta2 = 0.95,
+                                                             .eps = 1e-8,
+                                                             .bias_correction = true},
+                                               .scaling = {.initial_power = 10, .window = 2, .hysteresis = 1, .min_scale = 1},
+                                               .clip_norm = cell->update == ST_UPDATE_IN_BACKWARD ? 0 : cell->clip,
+                                               .skip_overflow = cell->update != ST_UPDATE_IN_BACKWARD},
+                                  .threads = cell->threads,
+                                  .device = cell->paced ? "paced" : NULL,
+                                  .pace = &net->pace,
+                                  .nvme = {.dir_count = 1,
+                                           .dirs = {dir},
+                                           .method = cell->io,
+                                           .block_bytes = 65536,
+                                           .queue_depth = 8,
+                                           .fake_seed = 5,
+                                           .fake_latency_us = 50},
+                                  .comm = comm,
+                                  .device_comm = comm};
     strata_status st;
 
     *net = (struct net){.cell = cell, .plan = plan, .rank = rank};
@@ -645,7 +651,8 @@ void net_run(struct net_result *out, const struct net_cell *cell, uint32_t steps
         if (ranks[r].status != STRATA_OK)
             fail_msg("%s: rank %u: %s", net_text(text, cell), r, ranks[r].said);
         st_plan_destroy(ranks[r].plan);
-        if (strcmp(got->weights, ranks[0].result.weights) != 0 || memcmp(got->losses, ranks[0].result.losses, sizeof(got->losses)) != 0)
+        if (strcmp(got->weights, ranks[0].result.weights) != 0 ||
+            memcmp(got->losses, ranks[0].result.losses, sizeof(got->losses)) != 0)
             fail_msg("%s: rank %u has other bits", net_text(text, cell), r);
         if (got->moved.upload != got->planned.upload || got->moved.download != got->planned.download ||
             got->moved.write != got->planned.write)
@@ -660,11 +667,13 @@ void net_run(struct net_result *out, const struct net_cell *cell, uint32_t steps
 
 const char *net_text(char text[NET_TEXT], const struct net_cell *c)
 {
-    static const char *const tiers[] = {"device", "host", "nvme", "auto"}, *const updates[] = {"auto", "serial", "gated", "in_backward"};
+    static const char *const tiers[] = {"device", "host", "nvme", "auto"}, *const updates[] = {"auto", "serial", "gated",
+                                                                                               "in_backward"};
 
-    snprintf(text, NET_TEXT, "%s, grads %s, optimizer %s%s, param %s%s, acts %s, %s, %u threads, %u leaves, %u ranks at stage %u%s%s",
+    snprintf(text, NET_TEXT,
+             "%s, grads %s, optimizer %s%s, param %s%s, acts %s, %s, %u threads, %u leaves, %u ranks at stage %u%s%s",
              strata_dtype_name(c->dtype), strata_dtype_name(c->grads), tiers[c->optimizer], c->host_least ? " least" : "",
-             tiers[c->param], c->device_least ? " least" : "", tiers[c->acts], updates[c->update], c->threads, c->leaves, c->ranks,
-             c->stage, c->paced ? ", paced" : "", c->foreign ? ", threads of their own" : "");
+             tiers[c->param], c->device_least ? " least" : "", tiers[c->acts], updates[c->update], c->threads, c->leaves,
+             c->ranks, c->stage, c->paced ? ", paced" : "", c->foreign ? ", threads of their own" : "");
     return text;
 }

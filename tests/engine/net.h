@@ -23,8 +23,8 @@ struct net_cell {
     uint64_t cache; /* 0 or ST_AUTO_BYTES */
     const char *io;
     bool paced;
-    bool scales; /* losses are scaled */
-    bool foreign; /* each call comes from a thread of its own */
+    bool scales;     /* losses are scaled */
+    bool foreign;    /* each call comes from a thread of its own */
     uint32_t frozen; /* layer that is not trained, from 1 on; 0: none */
     double clip;
     /* What happens in the run. */
@@ -58,8 +58,8 @@ struct net {
     uint32_t rank, step, calls; /* step: the one under way, from 1 on; calls: of it */
     bool stops;                 /* it is to be dropped now */
 };
-strata_status net_open(struct net *net, const struct st_plan *plan, const struct net_cell *cell, uint32_t rank, struct st_comm *comm,
-                       const char *dir);
+strata_status net_open(struct net *net, const struct st_plan *plan, const struct net_cell *cell, uint32_t rank,
+                       struct st_comm *comm, const char *dir);
 void net_close(struct net *net);
 /** One step, or an evaluation of the same micro-batches. */
 strata_status net_step(struct net *net, uint32_t step, bool evaluates, struct st_step_result *result);

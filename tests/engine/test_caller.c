@@ -50,8 +50,8 @@ static void same_bits(const struct net_result *a, const struct net_result *b, co
 
     for (uint32_t s = 0; s < NET_STEPS_MAX; s++)
         if (memcmp(&a->losses[s], &b->losses[s], sizeof(double)) != 0 || memcmp(&a->norms[s], &b->norms[s], sizeof(double)) != 0)
-            fail_msg("%s: step %u: loss %.17g, norm %.17g, not %.17g, %.17g", net_text(text, cell), s + 1, b->losses[s], b->norms[s],
-                     a->losses[s], a->norms[s]);
+            fail_msg("%s: step %u: loss %.17g, norm %.17g, not %.17g, %.17g", net_text(text, cell), s + 1, b->losses[s],
+                     b->norms[s], a->losses[s], a->norms[s]);
     if (strcmp(a->weights, b->weights) != 0 || strcmp(a->state, b->state) != 0 || a->evaluated != b->evaluated)
         fail_msg("%s: other bits", net_text(text, cell));
 }
@@ -59,20 +59,56 @@ static void same_bits(const struct net_result *a, const struct net_result *b, co
 /* --- the same bits everywhere --- */
 
 static const struct net_cell places[] = {
-    {.optimizer = STRATA_TIER_HOST, .param = STRATA_TIER_HOST, .acts = STRATA_TIER_HOST, .update = ST_UPDATE_GATED, .threads = 2,
+    {.optimizer = STRATA_TIER_HOST,
+     .param = STRATA_TIER_HOST,
+     .acts = STRATA_TIER_HOST,
+     .update = ST_UPDATE_GATED,
+     .threads = 2,
      .device_least = true},
-    {.optimizer = STRATA_TIER_NVME, .param = STRATA_TIER_NVME, .acts = STRATA_TIER_NVME, .update = ST_UPDATE_GATED, .threads = 2,
-     .device_least = true, .host_least = true},
-    {.optimizer = STRATA_TIER_NVME, .param = STRATA_TIER_HOST, .acts = STRATA_TIER_DEVICE, .update = ST_UPDATE_SERIAL, .threads = 1,
-     .device_least = true, .foreign = true},
-    {.optimizer = STRATA_TIER_NVME, .param = STRATA_TIER_NVME, .acts = STRATA_TIER_HOST, .update = ST_UPDATE_SERIAL, .threads = 2,
-     .host_least = true, .cache = ST_AUTO_BYTES, .sets = 4},
-    {.optimizer = STRATA_TIER_HOST, .param = STRATA_TIER_NVME, .acts = STRATA_TIER_NVME, .update = ST_UPDATE_GATED, .threads = 2,
-     .device_least = true, .paced = true},
-    {.optimizer = STRATA_TIER_NVME, .param = STRATA_TIER_NVME, .acts = STRATA_TIER_NVME, .update = ST_UPDATE_GATED, .threads = 1,
-     .device_least = true, .host_least = true, .paced = true, .foreign = true},
-    {.optimizer = STRATA_TIER_DEVICE, .param = STRATA_TIER_DEVICE, .acts = STRATA_TIER_DEVICE, .update = ST_UPDATE_GATED,
-     .threads = 2, .paced = true},
+    {.optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .acts = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .threads = 2,
+     .device_least = true,
+     .host_least = true},
+    {.optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_HOST,
+     .acts = STRATA_TIER_DEVICE,
+     .update = ST_UPDATE_SERIAL,
+     .threads = 1,
+     .device_least = true,
+     .foreign = true},
+    {.optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .acts = STRATA_TIER_HOST,
+     .update = ST_UPDATE_SERIAL,
+     .threads = 2,
+     .host_least = true,
+     .cache = ST_AUTO_BYTES,
+     .sets = 4},
+    {.optimizer = STRATA_TIER_HOST,
+     .param = STRATA_TIER_NVME,
+     .acts = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .threads = 2,
+     .device_least = true,
+     .paced = true},
+    {.optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .acts = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .threads = 1,
+     .device_least = true,
+     .host_least = true,
+     .paced = true,
+     .foreign = true},
+    {.optimizer = STRATA_TIER_DEVICE,
+     .param = STRATA_TIER_DEVICE,
+     .acts = STRATA_TIER_DEVICE,
+     .update = ST_UPDATE_GATED,
+     .threads = 2,
+     .paced = true},
 };
 
 static struct net_cell placed(const struct net_cell *base, const struct net_cell *place)
@@ -183,6 +219,19 @@ TEST(ranks_have_the_bits_of_one)
             net_run(&got, &r, STEPS, scratch_dir);
             same_bits(&want, &got, &r);
         }
+}
+
+/* What the caller holds itself is taken off the capacity, and the plan says so; a core is left to the engine. */
+TEST(a_callers_memory_is_left_to_it)
+{
+    const uint64_t bytes[STRATA_TIER_NVME] = {3u << 20, UINT64_MAX};
+    struct st_capacity capacity = {.bytes = {5u << 20, 1u << 20, 7}, .workers = 4};
+    struct st_policy policy = {0};
+
+    st_plan_leave(&policy, &capacity, bytes, 8);
+    assert_true(capacity.bytes[STRATA_TIER_DEVICE] == 2u << 20 && capacity.bytes[STRATA_TIER_HOST] == 0);
+    assert_true(capacity.bytes[STRATA_TIER_NVME] == 7 && capacity.workers == 1);
+    assert_true(policy.caller_threads == 8 && policy.caller_bytes[STRATA_TIER_DEVICE] == 3u << 20);
 }
 
 /* --- steps that are dropped --- */
