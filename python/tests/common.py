@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -43,8 +44,12 @@ def open_files() -> set[str]:
     return {name for name in found if "/proc/" not in name}
 
 
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+def threads(awaited: int = 0) -> int:
+    """Threads of this process.  The system counts one for a moment after it was joined: `awaited` waits for that."""
+    end = time.monotonic() + 5
+    while (count := len(os.listdir("/proc/self/task"))) > awaited > 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    return count
 
 
 def python(script: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
