@@ -61,7 +61,8 @@ class _Run:
 
     def close(self) -> None:
         self.training.close()
-        self.engine.close()
+        if not self.engine.closed:
+            blocked(self.engine.close)
 
 
 def train(
