@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,11 +224,14 @@ struct dirent *st_dir_next(DIR *dir)
 
 int st_kernel_file_open(const char *path)
 {
+    static atomic_bool told; /* that no descriptor is free: the next files cannot be opened either */
     const int fd = st_fault_refuses("kernel.open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     char reason[ST_ERRNO_BYTES];
 
-    if (fd < 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EPERM)
-        st_log(ST_LOG_WARN, "%s: %s: it is not taken into account", path, st_errno_text(errno, reason));
+    if (fd >= 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM ||
+        ((errno == EMFILE || errno == ENFILE) && atomic_exchange(&told, true)))
+        return fd;
+    st_log(ST_LOG_WARN, "%s: %s: it is not taken into account", path, st_errno_text(errno, reason));
     return fd;
 }
 
