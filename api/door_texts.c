@@ -108,7 +108,7 @@ static strata_status open_temporary(struct strata_data **data, struct strata_dat
     strata_status st = st_temp_dir_create(&dir);
 
     if (st == STRATA_OK)
-        st = st_path_join(path, dir.path, "texts.bin");
+        st = st_path_join(path, dir.own.path, "texts.bin");
     how.out = path;
     if (st == STRATA_OK)
         st = write_tokens(&how, &dated);

@@ -3,74 +3,68 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "core/system/cleanup.h"
+#include "core/system/tree.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* Only files are in it.  Returns 0 or the errno value of the first failure. */
-static int remove_traces(const struct st_temp_dir *d)
+static bool clear(int dir_fd, const char *path)
 {
-    DIR *dir = st_fault_refuses("temp.open") ? NULL : opendir(d->path);
-    int error = dir != NULL ? 0 : errno;
+    const int rc = st_tree_clear(dir_fd, ST_OWNED_DIR_LOCK);
+    char reason[ST_ERRNO_BYTES];
 
-    for (const struct dirent *entry; dir != NULL && (entry = st_dir_next(dir)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlinkat(dirfd(dir), entry->d_name, 0) != 0 &&
-            error == 0)
-            error = errno;
-    if (dir != NULL)
-        closedir(dir);
-    if (rmdir(d->path) != 0 && error == 0)
-        error = errno;
-    return error;
+    if (rc != 0)
+        st_log(ST_LOG_WARN, "%s: cannot be removed: %s", path, st_errno_text(-rc, reason));
+    return rc == 0;
 }
 
+/* What another user's process left stays, as root may look into it. */
+static bool clear_left(int dir_fd, const char *path)
+{
+    struct stat info;
+
+    return !st_fault_refuses("temp.owner") && fstat(dir_fd, &info) == 0 && info.st_uid == geteuid() && clear(dir_fd, path);
+}
+
+static const struct st_owned_dir_kind own_kind = {
+    .prefix = "strata-temporary-", .mark = "strata temporary lock 1\n", .mode = 0700, .key = "TMPDIR", .clear = clear};
+
+/* While the program ends: what cannot be removed, the next process sweeps. */
 static void remove_listed(void *dir)
 {
-    (void)remove_traces(dir);
+    const struct st_temp_dir *d = dir;
+
+    (void)st_tree_clear(d->own.dir_fd, NULL);
+    (void)unlinkat(d->own.parent_fd, d->own.name, AT_REMOVEDIR);
 }
 
 strata_status st_temp_dir_create(struct st_temp_dir *d)
 {
-    const char *base = getenv("TMPDIR");
+    const char *named = getenv("TMPDIR"), *const base = named != NULL && named[0] == '/' ? named : "/tmp";
+    struct st_owned_dir_kind left = own_kind;
     strata_status st;
-    int error = 0;
 
     *d = (struct st_temp_dir){0};
-    if ((st = st_path_join(d->path, base != NULL && base[0] == '/' ? base : "/tmp", "strata-XXXXXX")) != STRATA_OK) {
-        d->path[0] = '\0';
-        return st;
-    }
     st_cleanup_hold();
-    if (st_fault_refuses("temp.make") || mkdtemp(d->path) == NULL)
-        error = errno;
-    else
+    st = st_owned_dir_create(&d->own, &own_kind, base);
+    if (st == STRATA_OK)
         st_cleanup_add(&d->cleanup, remove_listed, d);
     st_cleanup_release();
-    if (error != 0) {
-        st = st_error_errno(error, "cannot make the directory %s for temporary files (TMPDIR names another place)", d->path);
-        d->path[0] = '\0';
-    }
+    left.clear = clear_left;
+    if (st == STRATA_OK)
+        (void)st_owned_dir_each(&left, d->own.parent_fd, base, d->own.name, true, NULL, NULL);
     return st;
 }
 
 void st_temp_dir_remove(struct st_temp_dir *d)
 {
-    int error;
-
-    if (d->path[0] == '\0' || d->cleanup.pid != getpid())
+    if (!d->own.made || d->cleanup.pid != getpid())
         return;
     st_cleanup_hold();
-    error = remove_traces(d);
+    st_owned_dir_clear(&d->own);
     st_cleanup_drop(&d->cleanup);
     st_cleanup_release();
-    if (error != 0) {
-        char text[ST_ERRNO_BYTES];
-
-        st_log(ST_LOG_WARN, "%s: cannot be removed: %s", d->path, st_errno_text(error, text));
-    }
-    d->path[0] = '\0';
+    st_owned_dir_close(&d->own);
 }
