@@ -37,7 +37,8 @@ static void remove_listed(void *dir)
     const struct st_temp_dir *d = dir;
 
     (void)st_tree_clear(d->own.dir_fd, NULL);
-    (void)unlinkat(d->own.parent_fd, d->own.name, AT_REMOVEDIR);
+    if (!st_fault_refuses("temp.remove"))
+        (void)unlinkat(d->own.parent_fd, d->own.name, AT_REMOVEDIR);
 }
 
 strata_status st_temp_dir_create(struct st_temp_dir *d)
