@@ -302,8 +302,9 @@ static uint32_t lowest_of(const struct st_advice *a)
 static strata_status take_batch(struct st_advice *out, struct st_scene *s)
 {
     const struct st_advisor *q = s->q;
-    const uint64_t of_ranks = (uint64_t)q->seq * q->ranks;
-    const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : of_ranks > ST_ADVISOR_BATCH ? of_ranks : ST_ADVISOR_BATCH;
+    const uint64_t of_ranks = (uint64_t)q->seq * q->ranks, most = of_ranks * STRATA_GRAD_ACCUM_MAX;
+    const uint64_t usual = of_ranks > ST_ADVISOR_BATCH ? of_ranks : most < ST_ADVISOR_BATCH ? most : ST_ADVISOR_BATCH;
+    const uint64_t batch = q->batch_tokens != 0 ? q->batch_tokens : usual;
 
     if (batch < of_ranks || batch / of_ranks > STRATA_GRAD_ACCUM_MAX)
         return st_error(STRATA_E_INVAL,

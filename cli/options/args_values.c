@@ -99,6 +99,10 @@ static strata_status number_take(struct cli_args *args, const struct cli_option 
 
 static strata_status size_parse(const struct cli_option *o, const char *text, uint64_t *out)
 {
+    const bool counts = strcmp(o->value, "N") == 0 || strcmp(o->value, "N,...") == 0;
+
+    if (st_size_parse(text, out) != 0 && counts)
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a whole number below 2^64: write 131072 or 128K", o->names[0], text);
     if (st_size_parse(text, out) != 0)
         return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
                         o->names[0], text);
