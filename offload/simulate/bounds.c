@@ -95,6 +95,7 @@ static const struct {
     {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads), NO_POOL},
     {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts), NO_POOL},
     {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states), NO_POOL},
+    {ST_OP_DOWNLOAD_WEIGHT, 1, SLOTS(weights), NO_POOL},
     {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights), NO_POOL},
     {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads), NO_POOL},
     {ST_OP_EXCHANGE_ROUNDED, 1, SLOTS(grads), NO_POOL},

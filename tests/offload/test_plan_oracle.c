@@ -5,6 +5,7 @@
  * many the state is on the device, how many pages and chunks are cached, each counted from the bottom.  The search walks every
  * one. Beside it, what a placement moves is counted in closed form, which must be what its program moves. */
 #include "offload/plan/plan_choose_internal.h"
+#include "offload/plan/plan_predicates.h"
 #include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
 #include "tests/common/shape.h"
@@ -179,7 +180,7 @@ static void search(struct oracle *o, const struct st_decisions *ours)
     const struct st_policy *policy = &o->trial->policy;
     const uint32_t pages = o->trial->program.workload.page_count, slices = shape_of(&o->trial->program.workload).table_count;
     const bool promotes = policy->cache != 0;
-    const uint32_t low = policy->param_tier == STRATA_TIER_DEVICE ? pages : 0;
+    const uint32_t low = st_place_least_resident(o->trial);
     const bool fixed = policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE || !promotes;
 
     for (uint32_t r = low; r <= (promotes ? pages : low); r++)
