@@ -65,7 +65,7 @@ static strata_status open_model(struct net *n)
     if (n->opts.renamed)
         layers[2].name = "another";
     if (n->opts.reshaped)
-        blocks[1][2] = tensor(names[6], STRATA_FROZEN, 2, W / 2);
+        blocks[1][2] = tensor(names[6], STRATA_FROZEN, 1, W);
     if (n->opts.regrouped)
         blocks[1][1].group = 0;
     o.name = "net";

@@ -7,7 +7,7 @@
 
 #include "strata/strata.h"
 
-#define NET_WIDTH   40u /* no multiple of 16: tensors have padding between them */
+#define NET_WIDTH   41u /* no square of it is a multiple of 16: tensors have padding between them */
 #define NET_VOCAB   24u
 #define NET_ROWS    4u
 #define NET_BLOCKS  3u

@@ -98,7 +98,7 @@ TEST(a_run_resumes_with_another_placement)
 TEST(another_model_is_named)
 {
     const struct net_opts others[] = {{.renamed = true}, {.reshaped = true}, {.regrouped = true}};
-    const char *const parts[] = {"block.1", "block.1.scale has shape 40 there, and 2x20", "parameter group"};
+    const char *const parts[] = {"block.1", "block.1.scale has shape 41 there, and 1x41", "parameter group"};
     const char *overrides[8];
     struct net_opts o;
     struct net n;
