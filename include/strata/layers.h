@@ -115,7 +115,8 @@ struct strata_layers_opts {
  * @param config  borrowed during the call; without bf16 and fp16 weights are fp32
  *
  * @return STRATA_E_INVAL   an argument is NULL or out of its range; a name is missing, too long or taken; a layer has no
- *                          tensor, or tensors of more than six kinds (parameter group and dtype); nothing is trained
+ *                          tensor, or tensors of more than six kinds (parameter group and dtype); all layers are resident;
+ *                          nothing is trained
  *         STRATA_E_CONFIG  a key of the configuration is only for decoders; or the ranks differ, and the sentence says in what
  *         STRATA_E_NOMEM
  *
@@ -174,7 +175,8 @@ enum strata_plane {
  * @param index  tensor
  * @param plane  which values
  * @param first, elems  the part; elems 1 or more, first + elems at most the tensor's
- * @param dtype  F32, exact; BF16, F16: rounded to nearest even, which of a tensor of the same dtype gives its weights
+ * @param dtype  F32, exact; BF16, F16: rounded to nearest even.  A trained bf16 weight differs from its master so rounded where
+ *               that lies half-way between two: weights are rounded away from zero there
  * @param out    [elems] dtype, out; aligned to its elements
  *
  * @return STRATA_E_INVAL  an argument is NULL or out of its range, the tensor has no such plane, or nothing is loaded
@@ -340,7 +342,8 @@ struct strata_grad {
  *         otherwise as strata_engine_enter()
  *
  * Cost      reads the gradients once, on the calling thread.  No allocation.
- * Numerics  one fp32 addition per element and call.
+ * Numerics  one fp32 addition per element and call.  After the last micro-batch the sum is rounded once to the tensor's dtype,
+ *           before divisor, norm and update: in fp16 the sum times the loss scale must stay below 65504.
  */
 STRATA_API strata_status strata_engine_grad(struct strata_engine *engine, const struct strata_grad *grads, uint32_t count);
 
@@ -354,7 +357,7 @@ STRATA_API strata_status strata_engine_micro_end(struct strata_engine *engine);
 struct strata_layers_end {
     size_t opts_size;     /**< sizeof(struct strata_layers_end) */
     const double *losses; /**< [micros] sums of this rank, without loss scale; NULL: unknown, strata_step.loss is NaN */
-    /** What this rank's gradients and losses are divided by: its tokens, or its micro-batches; finite, above 0.  All ranks' are
+    /** What this rank's gradients and losses are divided by: its tokens, or its micro-batches; 1e-9 to 1e18.  All ranks' are
      *  added.  0: the number of micro-batches.  in_backward: ignored, given at begin. */
     double divisor;
 };
@@ -380,7 +383,7 @@ STRATA_API strata_status strata_engine_end(struct strata_engine *engine, const s
  * End a step wherever it is: the rest of it runs without the caller, its gradients are discarded, weights and state stay as they
  * were, and the step counts as a skipped one (not against strata.max_skipped, nor for the loss scale).
  *
- * @param result  out, or NULL; its step_size is set: dropped and skipped are true, loss is NaN
+ * @param result  out, or NULL; its step_size is set: dropped is true, as skipped is unless it was an evaluation; loss is NaN
  *
  * @return STRATA_E_INVAL  no step is under way; or updates are made in backward, where nothing can be dropped (an evaluation can)
  *         otherwise as strata_engine_enter(): the step is over

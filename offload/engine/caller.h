@@ -50,7 +50,7 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng);
 /** All micro-batches are over: wait for the step's end.
  *
  *  @param losses   [micros] of this rank; NULL: unknown, the step's loss is then NaN
- *  @param divisor  of this rank, finite, above 0: losses and gradients are divided by the sum of all ranks'
+ *  @param divisor  of this rank, 1e-9 to 1e18: losses and gradients are divided by the sum of all ranks'
  *  @param result   out.  After a drop on any rank it is a skipped step of loss NaN, on all of them */
 strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, double divisor, struct st_step_result *result);
 /** Give the step up: what is left of it runs without the caller, and ends as a skipped step.  E_INVAL with updates in backward,

@@ -8,7 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_BYTES 12
+#define NUMBER_BYTES  12
+#define DIVISOR_LEAST 1e-9 /* gradients that are finite stay so, far from the ends of fp32 */
+#define DIVISOR_MOST  1e18
+
+static bool is_divisor(double divisor)
+{
+    return divisor >= DIVISOR_LEAST && divisor <= DIVISOR_MOST;
+}
 
 /* --- the plan's order --- */
 
@@ -130,8 +137,10 @@ static strata_status check_step(const struct st_engine *eng, const struct st_cal
                         program->workload.grad_accum);
     if (step->sets > ST_SETS_MAX)
         return st_error(STRATA_E_INVAL, "begin: %u parameter sets, and there are at most %u", step->sets, ST_SETS_MAX);
-    if (at_begin && !(isfinite(step->divisor) && step->divisor > 0))
-        return st_error(STRATA_E_INVAL, "begin: with strata.update \"in_backward\" the divisor must be given here, above 0");
+    if (at_begin && !is_divisor(step->divisor))
+        return st_error(STRATA_E_INVAL,
+                        "begin: divisor %g: with strata.update \"in_backward\" it must be given here, from %g to %g",
+                        step->divisor, DIVISOR_LEAST, DIVISOR_MOST);
     if (!step->evaluates && program->forward_only)
         return st_error(STRATA_E_INVAL, "begin: this plan is for evaluation: begin an evaluation");
     return STRATA_OK;
@@ -459,8 +468,9 @@ strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, 
     }
     if (c->micro < c->micros)
         return refuse(eng, st_error(STRATA_E_INVAL, "end: micro-batch %u of %u is not over", c->micro, c->micros));
-    if (!(isfinite(divisor) && divisor > 0))
-        return refuse(eng, st_error(STRATA_E_INVAL, "end: divisor %g: it must be finite and above 0", divisor));
+    if (!is_divisor(divisor))
+        return refuse(eng,
+                      st_error(STRATA_E_INVAL, "end: divisor %g: it can be from %g to %g", divisor, DIVISOR_LEAST, DIVISOR_MOST));
     for (uint32_t m = 0; m < c->micros; m++)
         c->losses[m] = losses != NULL ? losses[m] : (double)NAN;
     c->losses[eng->program->workload.grad_accum] = divisor;
