@@ -167,6 +167,23 @@ strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_m
     return agree(&f, comm, "the start of the run");
 }
 
+/* What the caller says of its layers beside tensors: rates and decays of groups, boundaries, loss scaling. */
+static uint64_t hash_layers(const struct st_layers *l)
+{
+    const struct st_workload *w = &l->workload;
+    double values[2] = {w->scales ? 1 : 0, 0};
+    uint64_t hash = st_checksum64(values, sizeof(values));
+
+    for (uint32_t g = 0; g < l->group_count; g++) {
+        values[0] = l->groups[g].lr_scale;
+        values[1] = l->groups[g].weight_decay;
+        hash = hash * 31 + st_checksum64(values, sizeof(values));
+    }
+    for (uint32_t i = 0; i < w->layer_count; i++)
+        hash = hash * 31 + st_checksum64(&w->layers[i].boundary_bytes, sizeof(w->layers[i].boundary_bytes));
+    return hash;
+}
+
 strata_status st_ranks_agree_layers(struct st_comm *comm, const struct st_run *run, uint32_t use)
 {
     const struct st_workload *w = &run->layers->workload;
@@ -184,6 +201,8 @@ strata_status st_ranks_agree_layers(struct st_comm *comm, const struct st_run *r
     add_number(&f, "the number of layers", run->layers->layer_count);
     add_number(&f, "the number of tensors", run->layers->tensor_count);
     add_number(&f, "the number of parameters", w->params);
+    add_number(&f, "the hash of lr_scale and weight_decay of parameter groups, boundary_bytes and scales_loss",
+               hash_layers(run->layers));
     if (f.status == STRATA_OK && (f.status = st_run_describe_model(&is, run)) == STRATA_OK)
         add_text(&f, "names, shapes or parameter groups of tensors (by their digest)", is.model_shapes);
     st_manifest_fini(&is);
