@@ -22,6 +22,7 @@ Params: TypeAlias = Iterable[Any]
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 _LAYOUTS = {torch.float32: "F32", torch.bfloat16: "SPLIT", torch.float16: "FULL"}
+_ABSENT = ("maximize", "amsgrad", "lr_decay")
 _MOMENTS = {"fp32": torch.float32, "bf16": torch.bfloat16, "8bit": torch.uint8}
 
 
@@ -95,7 +96,7 @@ class _Optimizer(torch.optim.Optimizer):
             abi().strata_optim_step(handle.pointer, tensors, len(members), 1.0, None)
             for parameter, _, _ in members:
                 torch.autograd.graph.increment_version(parameter)
-                self.state[parameter].update(step=count + 1, version=parameter._version)
+                self.state[parameter]["step"] = count + 1
 
     # --- the library's side ---
 
@@ -141,7 +142,7 @@ class _Optimizer(torch.optim.Optimizer):
     # --- a parameter's state ---
 
     def _begin(self, parameter: torch.Tensor) -> dict[str, Any]:
-        state: dict[str, Any] = {"step": 0, "version": parameter._version, "form": _form(parameter)}
+        state: dict[str, Any] = {"step": 0, "form": _form(parameter)}
         for name in self.moment_names:
             state[name] = self._zeros(parameter)
         if parameter.dtype == torch.bfloat16:
@@ -161,7 +162,7 @@ class _Optimizer(torch.optim.Optimizer):
         if not self.state[parameter]:
             self.state[parameter].update(self._begin(parameter))
         state, here = self.state[parameter], parameter.data_ptr()
-        if "master" in state and state["version"] != parameter._version:
+        if "master" in state:  # what wrote to p.data has not changed its version
             state["master"].copy_(_followed(state["master"], parameter))
         known, row = self._rows.get(parameter, (0, None))
         if row is None or known != here:
@@ -225,14 +226,17 @@ class _Optimizer(torch.optim.Optimizer):
         groups = state_dict["param_groups"]
         if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
             raise ValueError("the state is of other groups of parameters than this optimizer's")
-        for group, saved in zip(self.param_groups, groups):
-            group.update({name: value for name, value in saved.items() if name != "params"})
+        for name in _ABSENT:
+            if any(group.get(name) for group in groups):
+                raise ValueError(f"the state is of an optimizer with {name}, which strata.optim does not have")
         order = [index for group in groups for index in group["params"]]
         made = {
             parameter: self._taken(parameter, state_dict["state"][index])
             for index, parameter in zip(order, self._parameters())
             if index in state_dict["state"]
         }
+        for group, saved in zip(self.param_groups, groups):
+            group.update({name: value for name, value in saved.items() if name != "params"})
         self._rows.clear()
         self.state.clear()
         self.state.update(made)
@@ -240,11 +244,13 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _taken(self, parameter: torch.Tensor, saved: dict[str, Any]) -> dict[str, Any]:
         state = self._begin(parameter)
-        state["step"] = int(saved["step"])
-        for name in self.moment_names:
-            given = saved.get(name)  # SGD's of PyTorch is None before the first step
-            if given is None:
-                continue
+        given_names = [name for name in self.moment_names if saved.get(name) is not None]
+        if self.rule != "SGD" and len(given_names) < len(self.moment_names):
+            raise ValueError(f"the state lacks {', '.join(set(self.moment_names) - set(given_names))}: it is of another rule")
+        # PyTorch's SGD counts no steps: a buffer, None before the first one, says that there was one.
+        state["step"] = int(saved.get("step", len(given_names)))
+        for name in given_names:
+            given = saved[name]
             if (given.dtype == torch.uint8) != (self._moments == "8bit") or given.numel() != state[name].numel():
                 raise ValueError(
                     f"{name} has {given.numel()} elements of {given.dtype}: not those of this parameter as {self._moments}"

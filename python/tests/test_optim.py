@@ -213,8 +213,7 @@ class State(unittest.TestCase):
             optimizer = optim.SGD([weight], lr=1.0)
             weight.grad = torch.full((8,), 1e-4, dtype=dtype)
             optimizer.step()
-            with torch.no_grad():
-                weight.fill_(5.0)
+            weight.data.fill_(5.0)
             weight.grad = torch.zeros(8, dtype=dtype)
             optimizer.step()
             torch.testing.assert_close(weight.detach().float(), torch.full((8,), 5.0))
@@ -230,6 +229,32 @@ class State(unittest.TestCase):
         train(b, ours, range(5, 8))
         self.assertLess(distance(b, a), 1e-5)
         torch.optim.AdamW(a.parameters()).load_state_dict(ours.state_dict())
+
+    def test_momentum_of_pytorchs_own_is_taken(self) -> None:
+        for steps in (0, 3):
+            a, b = net(), net()
+            theirs = torch.optim.SGD(a.parameters(), lr=1e-2, momentum=0.9, dampening=0.1)
+            train(a, theirs, range(steps))
+            b.load_state_dict(a.state_dict())
+            ours = optim.SGD(b.parameters())
+            ours.load_state_dict(theirs.state_dict())
+            train(a, theirs, range(steps, steps + 3))
+            train(b, ours, range(steps, steps + 3))
+            self.assertLess(distance(b, a), 1e-5)
+
+    def test_a_state_of_another_rule_changes_nothing(self) -> None:
+        parameters = list(net().parameters())
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        lion = optim.Lion(parameters, lr=0.5)
+        lion.step()
+        other = torch.optim.AdamW(parameters, lr=0.5, maximize=True)
+        for given, said in ((lion, "exp_avg_sq"), (other, "maximize")):
+            ours = optim.AdamW(parameters, lr=0.1)
+            with self.assertRaisesRegex(ValueError, said):
+                ours.load_state_dict(given.state_dict())
+            self.assertEqual(ours.param_groups[0]["lr"], 0.1)
+            self.assertEqual(len(ours.state), 0)
 
     def test_copies_and_children_make_their_own(self) -> None:
         model = net()
