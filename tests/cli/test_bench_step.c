@@ -97,8 +97,8 @@ TEST(simulated_steps_have_a_row_per_schedule)
     struct rows r;
 
     run_rows(w, &r,
-             STEP REHEARSE ON_NVME "--simulate --json --grad-accum 2 --set gradient_clipping=0 "
-                                   "--set bf16.check_grad_overflow=false");
+             STEP REHEARSE ON_NVME "--simulate --json --grad-accum 2 --set gradient_clipping=0 --set strata.update=in_backward "
+                                   "--set strata.accumulation=vertical --set bf16.check_grad_overflow=false");
     check_steps(&r, all, 6, false);
     for (uint32_t i = 0; i < 6; i++)
         assert_true(number(&r, i, "read_mb") > 0 && number(&r, i, "read_mb") == number(&r, i, "write_mb"));
