@@ -302,6 +302,6 @@ bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_
 
 void cli_progress_work_end(struct cli_progress *p)
 {
-    if (!p->quiet)
+    if (!p->quiet && atomic_load(&p->line) == CLI_LINE_WORK)
         cli_progress_close_line(p);
 }

@@ -12,8 +12,8 @@ TEST(what_a_bench_does_not_take_is_said)
           "unknown layout \"spilt\": there are split, full, fp32, split_bf16m, full_bf16m, split_8bit, full_8bit, adagrad, "
           "adagrad_full, lion, lion_full, sgd, sgd_full");
     fails(*state, "bench optim --layout split,", "unknown layout \"\"");
-    fails(*state, "bench optim --params 4K,many", "\"many\" is not a size");
-    fails(*state, "bench optim --params 4K,", "\"\" is not a size");
+    fails(*state, "bench optim --params 4K,many", "\"many\" is not a whole number");
+    fails(*state, "bench optim --params 4K,", "\"\" is not a whole number");
     fails(*state, "bench optim --params 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "more than 16 sizes");
     fails(*state, "bench update --params 4K,64K", "takes one number of parameters");
     fails(*state, "bench link --layout split", "bench link does not take --layout");
