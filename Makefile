@@ -36,7 +36,6 @@ test:
 	cmake --preset release -B $(CHECK) -DSTRATA_WERROR=ON -DSTRATA_CUDA_ARCHITECTURES=$(CHECK_GPU) -DSTRATA_CUDA_DRAFT=$(CHECK_DRAFT)
 	cmake --build $(CHECK) -j $(JOBS)
 	ctest --test-dir $(CHECK) -j $(TESTS_AT_ONCE) --output-on-failure --no-tests=error -LE matrix
-	tools/fuzz_short.sh --all 20 $(JOBS)
 
 # Of a build that `make test` has made.
 test-caps:

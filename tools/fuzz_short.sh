@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz_short.sh [--all] [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), JOBS at a time (all cores),
 # under asan and ubsan; with --all for SECONDS over all targets together, and with one seed, so that two runs over the same code try
-# the same inputs (`make test`).  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
+# the same inputs.  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
 # library nothing runs, and the exit code is 0: every build replays the corpus anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
