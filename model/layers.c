@@ -311,17 +311,6 @@ static strata_status add_layers(struct making *m)
     return st;
 }
 
-/* Trained elements, with those between tensors, which are parameters that stay 0. */
-static uint64_t count_params(const struct st_workload *w)
-{
-    uint64_t params = 0;
-
-    for (uint32_t p = 0; p < w->page_count; p++)
-        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            params += w->pages[p].groups[i].kind == ST_GROUP_FROZEN ? 0 : w->pages[p].groups[i].elems;
-    return params;
-}
-
 static strata_status make(struct making *m, const struct st_layers_batch *batch)
 {
     struct st_workload *w = &m->l->workload;
@@ -340,7 +329,7 @@ static strata_status make(struct making *m, const struct st_layers_batch *batch)
     if ((st = take_lists(m)) != STRATA_OK || (st = take_groups(m->l, m->opts, batch->weight_decay)) != STRATA_OK ||
         (st = take_layers(m)) != STRATA_OK || (st = add_layers(m)) != STRATA_OK)
         return st;
-    w->params = count_params(w);
+    w->params = st_workload_params(w); /* with what lies between tensors and stays 0 */
     return st_workload_check(w);
 }
 

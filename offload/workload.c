@@ -194,8 +194,8 @@ static strata_status check_layer(const struct st_workload *w, uint32_t l)
     const bool last = l + 1 == w->layer_count;
     uint32_t small = 0;
 
-    if (layer->kind > ST_LAYER_RESIDENT || ((layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_RESIDENT) && l > 0) || (layer->kind == ST_LAYER_LOSS && !last) ||
-        (st_workload_opaque(w) && (layer->kind == ST_LAYER_BLOCK) != (l > 0)))
+    if (layer->kind > ST_LAYER_RESIDENT || ((layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_RESIDENT) && l > 0) ||
+        (layer->kind == ST_LAYER_LOSS && !last) || (st_workload_opaque(w) && (layer->kind == ST_LAYER_BLOCK) != (l > 0)))
         return fault(w, "a layer's kind, or its place");
     if (last ? layer->boundary_bytes != 0 : layer->boundary_bytes == 0 && !st_workload_opaque(w))
         return fault(w, "the bytes of a boundary");
@@ -318,17 +318,23 @@ static uint64_t trained_params(const struct st_page *p)
     return params;
 }
 
-static strata_status check_pages(const struct st_workload *w)
+uint64_t st_workload_params(const struct st_workload *w)
 {
     uint64_t params = 0;
+
+    for (uint32_t i = 0; i < w->page_count; i++)
+        params += trained_params(&w->pages[i]);
+    return params;
+}
+
+static strata_status check_pages(const struct st_workload *w)
+{
     strata_status st;
 
-    for (uint32_t i = 0; i < w->page_count; i++) {
+    for (uint32_t i = 0; i < w->page_count; i++)
         if ((st = check_groups(w, i)) != STRATA_OK)
             return st;
-        params += trained_params(&w->pages[i]);
-    }
-    return w->params == params ? STRATA_OK : fault(w, "params is not the sum over the pages");
+    return w->params == st_workload_params(w) ? STRATA_OK : fault(w, "params is not the sum over the pages");
 }
 
 static bool is_cost(double flops)

@@ -212,6 +212,8 @@ static inline bool st_workload_opaque(const struct st_workload *w)
     return w->layer_count > 0 && w->layers[0].kind == ST_LAYER_RESIDENT;
 }
 
+/** Trained elements of all pages: what `params` must be. */
+uint64_t st_workload_params(const struct st_workload *w);
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
 strata_status st_workload_check(const struct st_workload *w);
 /** Deep copy / free of its lists. */
