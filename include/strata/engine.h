@@ -368,7 +368,8 @@ STRATA_API strata_status strata_engine_json(struct strata_engine *engine, uint64
  */
 STRATA_API strata_status strata_engine_write_trace(struct strata_engine *engine, FILE *file);
 
-/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.
+/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.  A step's
+ *  wait for another rank ends, too; what ranks exchange between steps (a save, digests, values of tensors) comes to its end first.
  *
  *  Thread  any, at any time between creation and destruction, and in signal handlers. */
 STRATA_API void strata_engine_cancel(struct strata_engine *engine);

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -137,7 +138,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     if (eng == NULL)
         return st_nomem(sizeof(*eng));
     pthread_mutex_init(&eng->lock, NULL);
-    pthread_cond_init(&eng->wake, NULL);
+    st_cond_init(&eng->wake);
     eng->program = opts->program;
     eng->compute = opts->compute;
     eng->layer_names = opts->layer_names;

@@ -7,10 +7,18 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LOOK_NS UINT64_C(50000000) /* a thread that waits for others looks this often whether it is cancelled */
+
+static bool is_cancelled(const struct st_engine *eng)
+{
+    return atomic_load_explicit(&eng->cancelled, memory_order_relaxed) != 0;
+}
 
 /* --- completion of transfers, on the swap's thread --- */
 
@@ -340,8 +348,8 @@ static void wait_for_event(struct st_engine *eng, uint64_t seen, bool waits)
 
     pthread_mutex_lock(&eng->lock);
     assert(eng->in_flight > 0 || eng->events != seen || eng->io_status != STRATA_OK || eng->caller != NULL);
-    while (eng->events == seen && eng->io_status == STRATA_OK)
-        pthread_cond_wait(&eng->wake, &eng->lock);
+    while (eng->events == seen && eng->io_status == STRATA_OK && !is_cancelled(eng)) /* nobody signals a cancel */
+        (void)st_cond_wait(&eng->wake, &eng->lock, st_clock_ns() + LOOK_NS);
     pthread_mutex_unlock(&eng->lock);
     end = st_clock_ns();
     st_trace_end(record, end);
@@ -443,7 +451,7 @@ static strata_status run_lanes(struct st_engine *eng)
 
         if (cycle_over(eng))
             return io_failure(eng);
-        if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
+        if (is_cancelled(eng))
             return st_error(STRATA_E_CANCELLED, "cancelled");
         if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng)) != STRATA_OK)
             return st;
@@ -476,14 +484,12 @@ strata_status st_engine_ended(const struct st_engine *eng)
 {
     if (eng->poisoned != STRATA_OK)
         return st_error_prefix(st_error_again(eng->poisoned, &eng->io_error), "the engine stopped after an earlier error");
-    if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
-        return st_error(STRATA_E_CANCELLED, "cancelled");
-    return STRATA_OK;
+    return is_cancelled(eng) ? st_error(STRATA_E_CANCELLED, "cancelled") : STRATA_OK;
 }
 
 bool st_engine_goes_on(const struct st_engine *eng)
 {
-    return eng->poisoned == STRATA_OK && !atomic_load_explicit(&eng->cancelled, memory_order_relaxed);
+    return eng->poisoned == STRATA_OK && !is_cancelled(eng);
 }
 
 strata_status st_engine_collect_times(struct st_engine *eng)

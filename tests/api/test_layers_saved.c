@@ -8,6 +8,8 @@
 #include "tests/common/test.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -260,6 +262,52 @@ TEST(a_drop_is_everybodys)
     assert_string_equal(here, digest);
     run_ranks(2, "zero_optimization.stage=3", 0, here, &other);
     assert_string_equal(here, digest);
+}
+
+/* --- a rank that never comes --- */
+
+static atomic_bool waits;
+
+/* Rank 0 makes a step, rank 1 does not. */
+static void *step_alone(void *ctx)
+{
+    struct rank *r = ctx;
+
+    if ((r->st = net_start(&r->net, &r->opts)) == STRATA_OK && r->opts.rank == 0) {
+        atomic_store(&waits, true);
+        r->st = net_step(&r->net, 0);
+    }
+    return NULL;
+}
+
+/* A cancel ends the wait, long before the deadline, which the test does not live to see. */
+TEST(a_wait_for_a_silent_rank_is_cancelled)
+{
+    const char *overrides[] = {"strata.threads=1", "zero_optimization.stage=3"};
+    static struct rank all[2];
+    struct st_comm *comms[2];
+
+    memset(all, 0, sizeof(all));
+    assert_ok(st_comm_threads_open(comms, 2, ST_COMM_DEADLINE_NS));
+    for (uint32_t i = 0; i < 2; i++) {
+        all[i].opts = (struct net_opts){.overrides = overrides, .override_count = 2, .rank = i, .ranks = 2};
+        all[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+        all[i].opts.comm = &all[i].comm;
+        assert_int_equal(pthread_create(&all[i].thread, NULL, step_alone, &all[i]), 0);
+    }
+    while (!atomic_load(&waits))
+        sched_yield();
+    for (uint32_t i = 0; i < 1000; i++) /* until it waits, or nearly so */
+        sched_yield();
+    strata_engine_cancel(all[0].net.engine);
+    for (uint32_t i = 0; i < 2; i++)
+        pthread_join(all[i].thread, NULL);
+    assert_status(all[0].st, STRATA_E_CANCELLED, "a cancelled wait");
+    assert_ok(all[1].st);
+    for (uint32_t i = 0; i < 2; i++) {
+        net_close(&all[i].net);
+        st_comm_close(all[i].comm.comm);
+    }
 }
 
 TEST_MAIN(argc, argv)

@@ -4,6 +4,7 @@
 #include "tests/common/test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,6 +153,47 @@ TEST(measuring_ends_on_all)
                                 {.ends = "measuring the rates of this machine"}};
 
     run_both(ranks, measure_and_run);
+}
+
+static atomic_bool steps;
+
+/* Rank 0 makes a step, rank 1 does not. */
+static void *step_alone(void *ctx)
+{
+    static int32_t tokens[4 * RUN_SEQ];
+    struct rank *r = ctx;
+
+    if ((r->opened = open_rank(r)) != STRATA_OK || (r->opened = strata_engine_create(&r->engine, r->plan, NULL)) != STRATA_OK ||
+        (r->opened = strata_engine_load(r->engine)) != STRATA_OK || r->comm.world.rank != 0)
+        return NULL;
+    atomic_store(&steps, true);
+    r->first = strata_engine_step(r->engine, tokens, tokens, NULL, NULL);
+    return NULL;
+}
+
+/* A cancel ends the wait for it, long before the deadline, which the test does not live to see. */
+TEST(a_wait_for_a_silent_rank_is_cancelled)
+{
+    struct rank ranks[RANKS] = {{.let = -1}, {.let = -1}};
+    struct st_comm *comms[RANKS];
+
+    assert_ok(st_comm_threads_open(comms, RANKS, ST_COMM_DEADLINE_NS));
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ranks[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, step_alone, &ranks[i]), 0);
+    }
+    while (!atomic_load(&steps))
+        sched_yield();
+    for (uint32_t i = 0; i < 1000; i++) /* until it waits, or nearly so */
+        sched_yield();
+    strata_engine_cancel(ranks[0].engine);
+    for (uint32_t i = 0; i < RANKS; i++)
+        pthread_join(ranks[i].thread, NULL);
+    assert_ok(ranks[0].opened);
+    assert_ok(ranks[1].opened);
+    assert_status(ranks[0].first, STRATA_E_CANCELLED, "a cancelled wait");
+    for (uint32_t i = 0; i < RANKS; i++)
+        close_rank(&ranks[i]);
 }
 
 static void *only_opens(void *ctx)
