@@ -189,17 +189,6 @@ strata_status strata_engine_begin(struct strata_engine *engine, const struct str
 
 /* --- layers --- */
 
-/* Begin a call within a step. */
-static strata_status enter_step(struct strata_engine *e, const char *function)
-{
-    strata_status st = st_handle_enter(e, function, ST_HANDLE_STEP);
-
-    if (st != STRATA_OK || st_engine_caller_inside(e->run.engine))
-        return st;
-    st_handle_leave(e);
-    return st_error(STRATA_E_INVAL, "%s: no step is under way: strata_engine_begin() comes first", function);
-}
-
 static strata_status check_layer(const struct strata_engine *e, uint32_t layer, bool resident, const char *function)
 {
     const struct st_layers *l = e->plan->model->layers;
@@ -250,7 +239,7 @@ static strata_status enter(struct strata_engine *e, enum strata_pass pass, uint3
 strata_status strata_engine_enter(struct strata_engine *engine, enum strata_pass pass, uint32_t layer,
                                   struct strata_layer_view *view)
 {
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;
@@ -261,7 +250,7 @@ strata_status strata_engine_enter(struct strata_engine *engine, enum strata_pass
 
 strata_status strata_engine_leave(struct strata_engine *engine)
 {
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;
@@ -289,7 +278,7 @@ static strata_status use(struct strata_engine *e, enum strata_pass pass, uint32_
 strata_status strata_engine_use(struct strata_engine *engine, enum strata_pass pass, uint32_t layer,
                                 struct strata_layer_view *view)
 {
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;
@@ -341,7 +330,7 @@ static strata_status grad(struct strata_engine *e, const struct strata_grad *gra
 
 strata_status strata_engine_grad(struct strata_engine *engine, const struct strata_grad *grads, uint32_t count)
 {
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;
@@ -354,7 +343,7 @@ strata_status strata_engine_grad(struct strata_engine *engine, const struct stra
 
 strata_status strata_engine_micro_end(struct strata_engine *engine)
 {
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;
@@ -392,7 +381,7 @@ strata_status strata_engine_end(struct strata_engine *engine, const struct strat
     struct st_step_result r = {0};
     strata_status st = st_handle_opts(&o, sizeof(o), end, "strata_layers_end");
 
-    if (st != STRATA_OK || (st = enter_step(engine, __func__)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_STEP)) != STRATA_OK)
         return st;
     if ((st = check_end(&o, result)) == STRATA_OK) {
         st = st_engine_caller_end(engine->run.engine, o.losses, o.divisor > 0 ? o.divisor : engine->micros, &r);
@@ -405,7 +394,7 @@ strata_status strata_engine_end(struct strata_engine *engine, const struct strat
 strata_status strata_engine_drop(struct strata_engine *engine, struct strata_step *result)
 {
     struct st_step_result r = {0};
-    strata_status st = enter_step(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
     if (st != STRATA_OK)
         return st;

@@ -43,12 +43,16 @@ strata_status st_handle_result(void *to, const void *from, size_t bytes, const c
 
 static strata_status check_needs(const struct strata_engine *e, const char *function, enum st_handle_needs needs)
 {
-    const bool asks = needs >= ST_HANDLE_GOES_ON && needs < ST_HANDLE_STEP; /* a step's own calls say it */
-    const strata_status st = asks ? st_engine_ended(e->run.engine) : STRATA_OK;
+    const bool inside = needs == ST_HANDLE_STEP && st_engine_caller_inside(e->run.engine); /* its calls say it themselves */
+    strata_status st = STRATA_OK;
 
-    if (needs < ST_HANDLE_STEP && st_engine_caller_inside(e->run.engine))
+    if (needs < ST_HANDLE_STEP && st_engine_caller_runs(e->run.engine))
         return st_error(STRATA_E_BUSY, "%s: a step is under way: strata_engine_end() or strata_engine_drop() ends it", function);
-    if (st != STRATA_OK || needs < ST_HANDLE_LOADED)
+    if (needs >= ST_HANDLE_GOES_ON && !inside)
+        st = st_engine_ended(e->run.engine);
+    if (st == STRATA_OK && needs == ST_HANDLE_STEP && !inside)
+        return st_error(STRATA_E_INVAL, "%s: no step is under way: strata_engine_begin() comes first", function);
+    if (st != STRATA_OK || needs < ST_HANDLE_LOADED || needs == ST_HANDLE_STEP)
         return st;
     if (!e->loaded)
         return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);

@@ -17,6 +17,7 @@
 #include "offload/comm/comm_watch.h"
 #include "offload/config/config.h"
 #include "offload/device/device.h"
+#include "offload/engine/caller.h"
 #include "offload/engine/engine.h"
 #include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
@@ -24,7 +25,6 @@
 #include "run/checkpoint_weights.h"
 #include "run/run.h"
 #include "strata/comm.h"
-#include "offload/engine/caller.h"
 #include "strata/engine.h"
 #include "strata/layers.h"
 #include "strata/machine.h"
@@ -215,7 +215,7 @@ strata_status st_handle_text_end(struct st_kept_text *t, strata_status st);
 /** An encoding's ids, for the caller; never NULL. */
 void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);
 
-/* What a call needs of its engine; each includes those before it.  All but STEP need that no step of layers is under way. */
+/* What a call needs of its engine; each includes those before it.  STEP: that a step of layers is under way; the others: none. */
 enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED, ST_HANDLE_TRAINS, ST_HANDLE_STEP };
 
 /** Begin a call on an engine; after STRATA_OK st_handle_leave() ends it.

@@ -36,7 +36,7 @@
  * Step     Between begin and end (or drop) other calls on the engine return STRATA_E_BUSY and change nothing, but for facts about
  *          tensors, strata_engine_request() and strata_engine_cancel(); strata_engine_destroy() ends the step that is under way.
  *          A call out of order, of a layer that is not the next, returns STRATA_E_INVAL, names what was expected, and changes
- *          nothing.
+ *          nothing.  A failure of the engine, or a cancel, ends the step: every call returns the status that ended the engine.
  * Thread   Calls may come from any threads, one at a time; another one meanwhile returns STRATA_E_BUSY.  The engine moves and
  *          updates on threads of its own while the caller computes.
  * Device   "cpu": pointers are host memory.  Others are not supported yet: strata_engine_create() returns STRATA_E_NOSYS.

@@ -4,8 +4,8 @@
  * enters each layer in the plan's order, forward and then backward, micro-batch by micro-batch, and leaves it; pages that stay on
  * the device it may use and add gradients to in any order.  end() waits for the step's end.
  *
- * Calls may come from any thread, one at a time.  A call out of order returns E_INVAL and changes nothing.  After a failure of
- * the engine every call returns it, and end() or drop() closes the step. */
+ * Calls may come from any thread, one at a time.  A call out of order returns E_INVAL and changes nothing.  A failure of the
+ * engine ends the step: every call returns it. */
 #ifndef OFFLOAD_ENGINE_CALLER_H
 #define OFFLOAD_ENGINE_CALLER_H
 
@@ -56,7 +56,9 @@ strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, 
 /** Give the step up: what is left of it runs without the caller, and ends as a skipped step.  E_INVAL with updates in backward,
  * which have happened.  @param result  out; may be NULL */
 strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result *result);
-/** Whether a step has begun and is not over. */
+/** Whether a step has begun, and neither end() nor drop() has closed it. */
 bool st_engine_caller_inside(const struct st_engine *eng);
+/** The same, and no failure of the engine has ended it. */
+bool st_engine_caller_runs(struct st_engine *eng);
 
 #endif

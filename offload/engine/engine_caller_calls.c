@@ -86,6 +86,19 @@ static strata_status failure(struct st_engine *eng)
                                   : st_error(STRATA_E_INTERNAL, "engine: the step ended without its caller");
 }
 
+/* Under the lock: whether the step's cycle goes on. */
+static bool runs(struct st_engine *eng)
+{
+    struct st_caller *c = eng->caller;
+
+    if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed)) { /* it may sleep until the caller calls */
+        st_caller_wake(eng);
+        while (c->running)
+            pthread_cond_wait(&c->moved, &eng->lock);
+    }
+    return c->running;
+}
+
 /* Locks, and returns OK for a call that may come now. */
 static strata_status lock_inside(struct st_engine *eng, const char *what)
 {
@@ -96,12 +109,7 @@ static strata_status lock_inside(struct st_engine *eng, const char *what)
     if (!c->inside)
         return st_error(STRATA_E_INVAL, "%s: no step has begun: call begin first", what);
     pthread_mutex_lock(&eng->lock);
-    if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed)) { /* it may sleep until the caller calls */
-        st_caller_wake(eng);
-        while (c->running)
-            pthread_cond_wait(&c->moved, &eng->lock);
-    }
-    if (c->running)
+    if (runs(eng))
         return STRATA_OK;
     pthread_mutex_unlock(&eng->lock);
     return failure(eng);
@@ -505,9 +513,21 @@ bool st_engine_caller_inside(const struct st_engine *eng)
     return eng->caller != NULL && eng->caller->inside;
 }
 
-strata_status st_engine_outside(const struct st_engine *eng, const char *what)
+bool st_engine_caller_runs(struct st_engine *eng)
 {
+    bool is;
+
     if (!st_engine_caller_inside(eng))
+        return false;
+    pthread_mutex_lock(&eng->lock);
+    is = runs(eng);
+    pthread_mutex_unlock(&eng->lock);
+    return is;
+}
+
+strata_status st_engine_outside(struct st_engine *eng, const char *what)
+{
+    if (!st_engine_caller_runs(eng))
         return STRATA_OK;
     return st_error(STRATA_E_BUSY, "%s: a step is under way: end it or drop it first", what);
 }

@@ -185,8 +185,8 @@ void st_engine_caller_times(struct st_engine *eng);
 double st_engine_caller_divisor(const struct st_engine *eng);
 /* The step's loss, and eng->divisor, once all ranks' scalars are on the host. */
 double st_engine_caller_loss(struct st_engine *eng);
-/* E_BUSY within a caller's step.  @param what  the call that must wait */
-strata_status st_engine_outside(const struct st_engine *eng, const char *what);
+/* E_BUSY while a caller's step runs.  @param what  the call that must wait */
+strata_status st_engine_outside(struct st_engine *eng, const char *what);
 /* engine_ops.c: run one op of an executing lane on the caller's thread, whose calls of the device are timed as the op's; */
 strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op);
 /* run one op of an executing lane, or enqueue it on the device; then the work that follows once its bytes have

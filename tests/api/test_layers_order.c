@@ -1,10 +1,12 @@
 /* tests/api/test_layers_order.c - calls in the wrong order change nothing, a step may be dropped wherever it is, and nothing of
  * it stays. */
+#include "core/base/fault.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/api/layers_net.h"
 #include "tests/common/scratch.h"
 #include "tests/common/test.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,6 +343,38 @@ TEST(a_cancelled_step_ends)
     assert_status(strata_engine_drop(n.engine, NULL), STRATA_E_CANCELLED, "drop");
     assert_status(net_step(&n, 1), STRATA_E_CANCELLED, "the next step");
     net_close(&n);
+}
+
+/* A drive that fails within a step ends the engine, and the step with it: no call waits for its end. */
+TEST(a_failure_ends_the_step)
+{
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct strata_layer_view view = STRATA_LAYER_VIEW_INIT;
+    char weights[33], moments[33], dirs[160];
+    const char *all[] = {"zero_optimization.offload_param.device=nvme", "zero_optimization.offload_optimizer.device=nvme",
+                         "strata.cache=0", dirs};
+    const struct net_opts o = {.overrides = all, .override_count = 4};
+    struct net n;
+
+    snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", scratch_path("fails"));
+    scratch_put("fails/.keep", "");
+    for (uint32_t closes = 0; closes < 2; closes++) {
+        assert_ok(net_start(&n, &o));
+        assert_ok(net_step(&n, 0));
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 6, .result = -EIO});
+        assert_status(net_step(&n, 1), STRATA_E_IO, "a step on a drive that fails");
+        assert_true(st_fault_disarm() > 0);
+        assert_status(strata_engine_flush(n.engine), STRATA_E_IO, "flush");
+        assert_status(strata_engine_digest(n.engine, weights, moments), STRATA_E_IO, "digest");
+        assert_status(strata_engine_enter(n.engine, STRATA_FORWARD, 1, &view), STRATA_E_IO, "enter");
+        assert_ok(strata_engine_get_info(n.engine, &info));
+        if (closes != 0)
+            assert_status(strata_engine_drop(n.engine, NULL), STRATA_E_IO, "drop");
+        assert_status(strata_engine_begin(n.engine, NULL, NULL), STRATA_E_IO, "begin");
+        assert_status(strata_engine_leave(n.engine), STRATA_E_IO, "leave");
+        assert_status(strata_engine_end(n.engine, NULL, NULL), STRATA_E_IO, "end");
+        net_close(&n);
+    }
 }
 
 TEST_MAIN(argc, argv)
