@@ -113,13 +113,22 @@ strata_status strata_layers_open(struct strata_model **model, const struct strat
 
 /* --- begin --- */
 
-static strata_status check_numbers(const double *numbers, uint32_t count, const char *what)
+static strata_status check_numbers(const double *numbers, uint32_t count, const char *what, const char *function)
 {
     for (uint32_t i = 0; numbers != NULL && i < count; i++)
         if (!(numbers[i] >= 0 && numbers[i] <= RATE_MOST))
-            return st_error(STRATA_E_INVAL, "strata_engine_begin: %s of parameter group %u is %g: 0 to %g are possible", what, i,
+            return st_error(STRATA_E_INVAL, "%s: %s of parameter group %u is %g: 0 to %g are possible", function, what, i,
                             numbers[i], RATE_MOST);
     return STRATA_OK;
+}
+
+/* Each may be NULL. */
+static strata_status check_rates(const struct strata_engine *e, const double *lr, const double *decay, const char *function)
+{
+    const uint32_t groups = e->plan->model->layers->group_count;
+    const strata_status st = check_numbers(lr, groups, "the rate", function);
+
+    return st == STRATA_OK ? check_numbers(decay, groups, "the weight decay", function) : st;
 }
 
 static strata_status check_step(const struct strata_engine *e, const struct strata_layers_step *s)
@@ -135,8 +144,7 @@ static strata_status check_step(const struct strata_engine *e, const struct stra
     if (s->micros > most)
         return st_error(STRATA_E_INVAL, "strata_engine_begin: %u micro-batches: gradient_accumulation_steps allows %u", s->micros,
                         most);
-    if ((st = check_numbers(s->lr, m->layers->group_count, "the rate")) != STRATA_OK ||
-        (st = check_numbers(s->weight_decay, m->layers->group_count, "the weight decay")) != STRATA_OK)
+    if ((st = check_rates(e, s->lr, s->weight_decay, "strata_engine_begin")) != STRATA_OK)
         return st;
     return s->evaluates || s->lr != NULL ? STRATA_OK : st_handle_check_schedule(e, "strata_engine_begin");
 }
@@ -368,25 +376,41 @@ static strata_status give_result(struct strata_engine *e, strata_status st, cons
     return st_handle_result(result, &step, sizeof(step), "strata_step");
 }
 
-static strata_status check_end(const struct strata_layers_end *end, const struct strata_step *result)
+static strata_status check_end(const struct strata_engine *e, const struct strata_layers_end *end,
+                               const struct strata_step *result)
 {
+    const strata_status st = check_rates(e, end->lr, end->weight_decay, "strata_engine_end");
+
+    if (st != STRATA_OK)
+        return st;
     if (!(end->divisor >= 0) || !isfinite(end->divisor))
         return st_error(STRATA_E_INVAL, "strata_engine_end: a divisor of %g: it is finite and above 0", end->divisor);
     return result != NULL ? st_handle_room(result, sizeof(*result), "strata_step") : STRATA_OK;
 }
 
+static strata_status end_step(struct strata_engine *e, const struct strata_layers_end *end, struct strata_step *result)
+{
+    const struct st_caller_step rates = {
+        .lr = end->lr, .weight_decay = end->weight_decay, .sets = e->plan->model->layers->group_count};
+    struct st_step_result r = {0};
+    strata_status st = check_end(e, end, result);
+
+    if (st == STRATA_OK && (end->lr != NULL || end->weight_decay != NULL))
+        st = st_engine_caller_rates(e->run.engine, &rates);
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_caller_end(e->run.engine, end->losses, end->divisor > 0 ? end->divisor : e->micros, &r);
+    return give_result(e, st, &r, result);
+}
+
 strata_status strata_engine_end(struct strata_engine *engine, const struct strata_layers_end *end, struct strata_step *result)
 {
     struct strata_layers_end o;
-    struct st_step_result r = {0};
     strata_status st = st_handle_opts(&o, sizeof(o), end, "strata_layers_end");
 
     if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_STEP)) != STRATA_OK)
         return st;
-    if ((st = check_end(&o, result)) == STRATA_OK) {
-        st = st_engine_caller_end(engine->run.engine, o.losses, o.divisor > 0 ? o.divisor : engine->micros, &r);
-        st = give_result(engine, st, &r, result);
-    }
+    st = end_step(engine, &o, result);
     st_handle_leave(engine);
     return st;
 }

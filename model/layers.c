@@ -303,8 +303,6 @@ static strata_status add_layers(struct making *m)
     for (uint32_t i = 0; i < l->layer_count && st == STRATA_OK; i++)
         if (!m->opts->layers[i].resident)
             st = add_ordered(m, i);
-    if (st == STRATA_OK && m->ordered == 0)
-        st = st_error(STRATA_E_INVAL, "all layers are resident: a model has at least one that is entered in order");
     for (uint32_t i = 0; i < l->tensor_count && st == STRATA_OK; i++)
         l->workload.order[l->workload.order_count++] =
             (struct st_span){.page = l->tensors[i].page, .offset = l->tensors[i].offset, .elems = l->tensors[i].elems};

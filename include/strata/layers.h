@@ -115,8 +115,7 @@ struct strata_layers_opts {
  * @param config  borrowed during the call; without bf16 and fp16 weights are fp32
  *
  * @return STRATA_E_INVAL   an argument is NULL or out of its range; a name is missing, too long or taken; a layer has no
- *                          tensor, or tensors of more than six kinds (parameter group and dtype); all layers are resident;
- *                          nothing is trained
+ *                          tensor, or tensors of more than six kinds (parameter group and dtype); or nothing is trained
  *         STRATA_E_CONFIG  a key of the configuration is only for decoders; or the ranks differ, and the sentence says in what
  *         STRATA_E_NOMEM
  *
@@ -360,6 +359,8 @@ struct strata_layers_end {
     /** What this rank's gradients and losses are divided by: its tokens, or its micro-batches; 1e-9 to 1e18.  All ranks' are
      *  added.  0: the number of micro-batches.  in_backward: ignored, given at begin. */
     double divisor;
+    const double *lr, *weight_decay; /**< [groups] as in strata_layers_step, in place of what that said; NULL: that counts.
+                                          in_backward: NULL */
 };
 #define STRATA_LAYERS_END_INIT STRATA_INIT(strata_layers_end, opts_size)
 

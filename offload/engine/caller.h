@@ -47,6 +47,9 @@ strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_
 strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum);
 /** This micro-batch is over. */
 strata_status st_engine_caller_micro_end(struct st_engine *eng);
+/** Rates and decays of this step's update, in place of those that began it; their other members do not count.  E_INVAL with
+ * updates in backward, which have happened. */
+strata_status st_engine_caller_rates(struct st_engine *eng, const struct st_caller_step *rates);
 /** All micro-batches are over: wait for the step's end.
  *
  *  @param losses   [micros] of this rank; NULL: unknown, the step's loss is then NaN

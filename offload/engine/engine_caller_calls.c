@@ -445,6 +445,19 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng)
     return STRATA_OK;
 }
 
+strata_status st_engine_caller_rates(struct st_engine *eng, const struct st_caller_step *rates)
+{
+    const strata_status st = lock_inside(eng, "end");
+
+    if (st != STRATA_OK)
+        return st;
+    if (eng->program->update == ST_UPDATE_IN_BACKWARD && !eng->caller->step.evaluates)
+        return refuse(eng, st_error(STRATA_E_INVAL, "end: rates: with strata.update \"in_backward\" updates have been made"));
+    take_rates(eng, rates);
+    pthread_mutex_unlock(&eng->lock);
+    return STRATA_OK;
+}
+
 /* Under the lock: wait until the cycle is over, and close the step. */
 static strata_status close_step(struct st_engine *eng, struct st_step_result *result)
 {

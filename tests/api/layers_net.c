@@ -62,6 +62,10 @@ static strata_status open_model(struct net *n)
     }
     layers[NET_LAYERS - 1] = (struct strata_layer){
         .name = layer_names[NET_LAYERS - 1], .tensors = &gain, .tensor_count = 1, .boundary_bytes = NET_ROWS * W * sizeof(float)};
+    for (uint32_t l = 0; l < NET_LAYERS && n->opts.resident; l++) {
+        layers[l].resident = true;
+        layers[l].boundary_bytes = 0;
+    }
     if (n->opts.renamed)
         layers[2].name = "another";
     if (n->opts.reshaped)
@@ -344,12 +348,20 @@ static uint32_t token(uint64_t micro, uint32_t row)
 
 static strata_status enter(struct net *n, enum strata_pass pass, uint32_t layer, struct strata_layer_view *v)
 {
+    static _Thread_local float kept[NET_LAYERS][NET_ROWS * W]; /* boundaries of layers that stay */
+    strata_status st;
+
+    if (n->opts.resident) {
+        st = call((struct one){.n = n, .call = USE, .pass = pass, .layer = layer, .view = v});
+        v->boundary = kept[layer];
+        return st;
+    }
     return call((struct one){.n = n, .call = ENTER, .pass = pass, .layer = layer, .view = v});
 }
 
 static strata_status leave(struct net *n)
 {
-    return call((struct one){.n = n, .call = LEAVE});
+    return n->opts.resident ? STRATA_OK : call((struct one){.n = n, .call = LEAVE});
 }
 
 static strata_status use(struct net *n, enum strata_pass pass, struct strata_layer_view *v)
@@ -464,6 +476,7 @@ static strata_status run(struct net *n, uint64_t step, bool trains)
         st = one_micro(n, (step * n->opts.ranks + n->opts.rank) * micros + m, trains, (float)scale, &n->losses[m]);
     end.losses = n->losses;
     end.divisor = (double)(NET_ROWS * micros);
+    end.lr = n->lr;
     return st == STRATA_OK ? call((struct one){.n = n, .call = END, .end = &end}) : st;
 }
 

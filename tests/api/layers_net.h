@@ -23,6 +23,7 @@ struct net_opts {
     uint32_t micros;         /* of a step; 0: all */
     enum strata_use use;
     bool renamed, reshaped, regrouped; /* another model: a layer's name, a tensor's shape or parameter group */
+    bool resident;                     /* every layer stays on the device */
     bool unscaled;                     /* losses are not scaled although the configuration says fp16 */
     struct strata_comm *comm;
     uint32_t rank, ranks; /* whose micro-batches it takes; 0 ranks: one */
@@ -39,6 +40,7 @@ struct net {
     bool threads;  /* each call on a thread of its own */
     double spoil;  /* NaN, infinity: takes the place of a gradient; 0: none */
     const struct strata_layers_step *step; /* rates of a step; NULL: the configuration's */
+    const double *lr;                      /* the same, said at its end */
     struct strata_step last;
     double losses[8];
 };

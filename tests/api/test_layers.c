@@ -86,6 +86,10 @@ TEST(placement_never_changes_bits)
         same(&o, false, digest, losses, "serial updates");
         o = (struct net_opts){.overrides = host, .override_count = 4};
         same(&o, false, digest, losses, "all in host memory");
+        o.resident = true;
+        same(&o, false, digest, losses, "state in host memory, no layer that is entered");
+        o = (struct net_opts){.overrides = on_drive, .override_count = 4, .resident = true};
+        same(&o, true, digest, losses, "state on nvme, no layer that is entered");
     }
 }
 
@@ -127,12 +131,14 @@ TEST(groups_have_rates_of_their_own)
     for (uint32_t i = 0; i < 2; i++) {
         char was[80], is[80];
 
-        s.lr = i == 0 ? none : first;
+        s.lr = none;
         net_digest(&n, was);
+        n.lr = i == 0 ? NULL : first; /* what is said at the end counts */
         assert_ok(strata_engine_read_tensor(n.engine, gain, STRATA_PLANE_WEIGHT, 0, NET_WIDTH, STRATA_F32, before));
         n.step = &s;
         assert_ok(net_step(&n, i));
         n.step = NULL;
+        n.lr = NULL;
         net_digest(&n, is);
         assert_ok(strata_engine_read_tensor(n.engine, gain, STRATA_PLANE_WEIGHT, 0, NET_WIDTH, STRATA_F32, after));
         assert_memory_equal(before, after, sizeof(before)); /* its group's rate is 0 */

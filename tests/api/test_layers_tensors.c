@@ -365,8 +365,10 @@ TEST(wrong_layers_are_refused)
     assert_refused(strata_layers_open(&m, config, &o), "layer l has no tensor");
     l.tensor_count = 1;
     l.resident = true;
+    l.boundary_bytes = 8;
     assert_refused(strata_layers_open(&m, config, &o), "resident");
     l.resident = false;
+    l.boundary_bytes = 0;
     l.tensors = pair;
     l.tensor_count = 2;
     assert_refused(strata_layers_open(&m, config, &o), "two tensors are called a");

@@ -52,8 +52,10 @@ void net_workload(struct st_workload *w, const struct net_cell *cell)
     for (uint32_t l = 0; l < NET_LAYERS; l++) {
         const bool frozen = cell->frozen == l + 1;
 
-        w->layers[w->layer_count - 1].boundary_bytes = sizeof(struct boundary);
-        assert_true(st_workload_add_layer(w, ST_LAYER_BLOCK));
+        if (!cell->all_stay) {
+            w->layers[w->layer_count - 1].boundary_bytes = sizeof(struct boundary);
+            assert_true(st_workload_add_layer(w, ST_LAYER_BLOCK));
+        }
         assert_non_null(page = st_workload_add_page(w, 0));
         st_page_add_to(page, 0, frozen ? ST_GROUP_FROZEN : ST_GROUP_DECAY, cell->dtype, 2 * MATRIX);
         st_page_add_to(page, l % 2, frozen ? ST_GROUP_FROZEN : ST_GROUP_NO_DECAY, cell->dtype, INNER);
@@ -127,6 +129,7 @@ struct pass {
     float d_embed[VOCAB * WIDTH], d_gain[WIDTH];
     uint32_t token[ROWS];
     double loss;
+    struct boundary kept[NET_LAYERS]; /* of layers that stay on the device */
 };
 
 static void embed(struct pass *p, const struct net *net, const void *table, uint64_t seed)
@@ -344,7 +347,14 @@ static strata_status forward(struct net *net, struct pass *p, bool evaluates)
     for (uint32_t l = 0; l < NET_LAYERS && st == STRATA_OK; l++) {
         struct st_caller_view view;
         struct boundary *b;
+        const void *weight;
 
+        if (net->cell->all_stay) {
+            memcpy(p->kept[l].h, p->h, sizeof(p->h));
+            if ((st = use(net, LAYER0 + l, &weight)) == STRATA_OK)
+                layer_forward(p, net, weight);
+            continue;
+        }
         if ((st = call(net, (struct call){.what = ENTER, .pass = ST_PASS_FORWARD, .index = l, .view = &view})) != STRATA_OK)
             return st;
         if ((view.boundary == NULL) != evaluates || view.page != LAYER0 + l || view.sum != NULL)
@@ -361,6 +371,21 @@ static strata_status forward(struct net *net, struct pass *p, bool evaluates)
     return st;
 }
 
+/* The backward of a layer that stays on the device. */
+static strata_status staying_backward(struct net *net, struct pass *p, uint32_t l, float *grad)
+{
+    const void *weight;
+    strata_status st = use(net, LAYER0 + l, &weight);
+
+    if (st != STRATA_OK)
+        return st;
+    layer_backward(p, net, weight, &p->kept[l], grad);
+    if (net->cell->frozen == l + 1)
+        return STRATA_OK;
+    st = report(net, LAYER0 + l, 0, grad, 2 * MATRIX);
+    return st == STRATA_OK ? report(net, LAYER0 + l, 2 * MATRIX, grad + 2 * MATRIX, INNER) : st;
+}
+
 static strata_status backward(struct net *net, struct pass *p, uint32_t micro)
 {
     float *grad = malloc((2 * MATRIX + INNER) * sizeof(*grad));
@@ -372,6 +397,10 @@ static strata_status backward(struct net *net, struct pass *p, uint32_t micro)
 
         if (net->cell->frozen == l + 1 && l == 0)
             continue; /* autograd would leave it out */
+        if (net->cell->all_stay) {
+            st = staying_backward(net, p, l, grad);
+            continue;
+        }
         st = call(net, (struct call){.what = ENTER, .pass = ST_PASS_BACKWARD, .index = l, .view = &view});
         if (st != STRATA_OK)
             break;

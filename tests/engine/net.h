@@ -23,6 +23,7 @@ struct net_cell {
     uint64_t cache; /* 0 or ST_AUTO_BYTES */
     const char *io;
     bool paced;
+    bool all_stay;   /* every layer is resident: none is entered */
     bool scales;     /* losses are scaled */
     bool foreign;    /* each call comes from a thread of its own */
     uint32_t frozen; /* layer that is not trained, from 1 on; 0: none */

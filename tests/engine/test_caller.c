@@ -199,6 +199,30 @@ TEST(updates_in_backward)
     }
 }
 
+/* Pages are those of the model alone: layers that all stay on the device have the bits of layers that are entered. */
+TEST(layers_that_are_all_resident)
+{
+    struct net_cell c = resident(STRATA_BF16);
+    struct net_result want, got;
+
+    c.evaluate_at = 2;
+    c.fewer_at = 3;
+    net_run(&want, &c, STEPS, scratch_dir);
+    c.all_stay = true;
+    got = agree(&c);
+    same_bits(&want, &got, &c);
+    c.fewer_at = 0;
+    c.leaves = NET_MICROS;
+    net_run(&want, &c, STEPS, scratch_dir);
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        c.ranks = 2;
+        c.stage = stage;
+        c.optimizer = stage % 2 == 0 ? STRATA_TIER_NVME : STRATA_TIER_DEVICE;
+        net_run(&got, &c, STEPS, scratch_dir);
+        same_bits(&want, &got, &c);
+    }
+}
+
 /* --- ranks --- */
 
 TEST(ranks_have_the_bits_of_one)
