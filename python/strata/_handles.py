@@ -35,7 +35,8 @@ class Machine:
     ranks: int = 0
     nodes: int = 0
 
-    def open(self) -> Handle:
+    def open(self, comm: Any = None) -> Handle:
+        """comm: the ranks that share it."""
         machine = abi().handle("strata_machine")
         opts = abi().make(
             "strata_machine_opts",
@@ -48,6 +49,7 @@ class Machine:
             ranks=self.ranks,
             nodes=self.nodes,
             cache_dir=_cache_dir(),
+            comm=comm,
         )
         abi().strata_machine_open(ctypes.byref(machine), ctypes.byref(opts))
         return Handle(machine, "strata_machine_close")
@@ -110,7 +112,7 @@ def facts(handle: str, what: str, pointer: Any) -> Any:
 class Plan(Handle):
     """Where everything of a model will be placed.  One that does not fit says what is lacking."""
 
-    def __init__(self, model: Model, machine: Handle) -> None:
+    def __init__(self, model: Handle, machine: Handle) -> None:
         plan = abi().handle("strata_plan")
         self.refused: Error | None = None  # why it does not fit
         try:
