@@ -1,0 +1,444 @@
+"""strata.torch.Engine: parameters of any torch.nn.Module in the engine's pages, their masters and moments on tiers.
+
+    engine = strata.torch.Engine(module, "ds_config.json")
+    for batch in data:
+        loss = engine(batch)
+        engine.backward(loss)       # gradients go to the engine's sums: p.grad is None afterwards
+        engine.step()               # clips, updates; nothing is pending when it returns
+
+A parameter keeps its object and its shape; its memory is the engine's.  Threads: PyTorch's own compute, strata's move and update.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import sys
+import weakref
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from .._handles import Config, Machine
+from ..errors import Error
+from ..layers import Comm, Group, Layers, Step
+from .optimizer import Optimizer, groups_of, rule_of
+from .pages import DTYPES, Kept, cut, followed, over
+
+_MOVED = ".to() another device or dtype, .half(), p.data = x and load_state_dict(assign=True) are not possible with an engine"
+_CHANGED = "change the module before its engine is made"
+
+
+class Engine(torch.nn.Module):
+    """A module whose parameters are trained by strata.  Attributes that it has not are the module's.
+
+    config      DeepSpeed's file, or a dict of its keys (docs/config.md)
+    parameters  as torch.optim takes them: parameters, or groups with "lr" and "weight_decay"; None: all that need a gradient
+    optimizer   one of PyTorch's or of strata.optim's, whose rule, values and groups count in place of the configuration's
+    save        directory of checkpoints, in place of "strata.save"; save() needs one.  overwrite: those of another run there
+    max_steps   of the run, for schedules of the configuration that are as long as it
+
+    With torch.distributed initialized its ranks train together, each with batches of its own, from rank 0's weights.
+    """
+
+    boundary: bool | None = None  # whether step() updates; None: after as many micro-batches as the configuration says
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        config: Config,
+        *,
+        parameters: Iterable[Any] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        save: str | os.PathLike[str] | None = None,
+        machine: Machine | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        max_steps: int = 0,
+        overwrite: bool = False,
+    ) -> None:
+        super().__init__()
+        changes: dict[str, Any] = {"strata.update": "serial", **(overrides or {})}
+        if save is not None:
+            changes["strata.save"] = os.path.abspath(os.fspath(save))
+        if optimizer is not None:
+            changes["optimizer"] = rule_of(optimizer)
+        given = groups_of(parameters if optimizer is None else optimizer.param_groups, module, {})
+        numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
+        layers, self._kept = cut(module, numbers)
+        self._by_parameter = {k.parameter: k for k in self._kept}
+        comm = _meet()
+        self._open: Layers | None = Layers(
+            config,
+            layers,
+            overrides=changes,
+            groups=[Group() for _ in given],
+            machine=machine,
+            comm=comm,
+            max_steps=max_steps,
+            overwrite=overwrite,
+            name=type(module).__name__[:63],
+        )
+        self.settings = self._layers.config  # in force
+        self.accumulation = int(self._layers.model.info.grad_accum)
+        rule = self.settings["optimizer"]["params"]
+        defaults = {"lr": rule["lr"], "weight_decay": rule.get("weight_decay", 0.0)}
+        self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
+        schedule = self.settings["strata"].get("lr_scheduler", {}).get("type", "none")
+        self._scheduled = schedule != "none" or bool(self.settings.get("scheduler", {}).get("type"))
+        self.grad_norm: float | None = None
+        self.loss_scale = 1.0
+        self.overflow = False
+        self.last_step: Step | None = None
+        self._sums: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._sums_at: dict[int, int] = {}
+        self._losses: list[float] = []  # of the step's micro-batches
+        self._inside = self._backing = self._micro_over = False
+        self._micro_steps = 0  # since the last update
+        self._saved_at: int | None = None  # steps of the last save, while the run goes on from there
+        self._saving: tuple[Path, Path] | None = None
+        if comm is not None:
+            for tensor in (*module.parameters(), *module.buffers()):
+                torch.distributed.broadcast(tensor.data, 0)
+        self._place(module)
+        self.module = module
+        self._hooks = [
+            k.parameter.register_post_accumulate_grad_hook(self._gradient) for k in self._kept if k.group is not None
+        ]
+        self._end = weakref.finalize(self, _part, [weakref.ref(k.parameter) for k in self._kept], self._layers, os.getpid())
+
+    # --- the module ---
+
+    def _place(self, module: torch.nn.Module) -> None:
+        """First values go to the pages, and parameters lie there from now on; buffers take the model's dtype."""
+        layers, kept = self._layers, self._kept
+
+        def fill(index: int, first: int, elems: int, address: int) -> None:
+            part = kept[index].parameter.detach().reshape(-1)[first : first + elems]
+            over(address, part.shape, torch.float32, None).copy_(part)
+
+        layers.load(fill)
+        layers.begin(evaluates=True)
+        views = [layers.use(layers.FORWARD, i) for i in range(len({t.layer for t in layers.tensors}))]
+        for _ in range(self.accumulation):
+            layers.micro_end()
+        layers.end()
+        for k, t in zip(kept, layers.tensors):
+            k.address = views[t.layer].weights + t.weight_at
+            k.parameter.grad = None
+            k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
+            k.version = k.parameter._version
+        dtype = DTYPES[layers.tensors[0].dtype]  # the configuration's, as all of them
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(dtype)
+
+    @property
+    def _layers(self) -> Layers:
+        if self._open is None:
+            raise RuntimeError("this engine is destroyed")
+        return self._open
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module":
+                raise
+            return getattr(super().__getattr__("module"), name)
+
+    def _check(self) -> None:
+        """What has been changed since the engine was made is refused by name."""
+        found = {_plain(name): p for name, p in self.module.named_parameters()}
+        for k in self._kept:
+            p = found.pop(_plain(k.name), None)
+            if p is not k.parameter:
+                raise RuntimeError(f"{k.name} is {'gone' if p is None else 'another parameter'}: {_CHANGED}")
+            if p.data_ptr() != k.address:
+                raise RuntimeError(f"{k.name} lies elsewhere than in the engine's pages: {_MOVED}")
+            if p.requires_grad and not k.thawed:
+                raise RuntimeError(f"{k.name} was frozen when the engine was made, and needs a gradient now: {_CHANGED}")
+            if p.grad is not None and k.group is not None and not self._backing:
+                raise RuntimeError(f"{k.name} has a gradient that engine.backward() has not made: call that, not loss.backward()")
+        for name, p in found.items():
+            if p.is_floating_point() and p.numel() > 0:
+                raise RuntimeError(f"{name} was added after the engine was made: {_CHANGED}")
+
+    def follow(self, everything: bool = True) -> None:
+        """Masters follow weights that were set from outside, where their bits differ.  Each step does that by itself for what
+        PyTorch has counted (in-place operations, load_state_dict()), but not for what was written through p.data."""
+        changed = [i for i, k in enumerate(self._kept) if everything or k.parameter._version != k.version]
+        if self._layers.comm is not None:
+            told = zlib.crc32(repr(changed).encode()).to_bytes(4, "little")
+            if len(set(self._layers.comm.gather(told, "weights that were set"))) > 1:
+                raise RuntimeError("ranks have set the weights of different parameters: set them alike on all ranks")
+        for i in changed:
+            k = self._kept[i]
+            weight = k.parameter.detach().reshape(-1)
+            master = torch.empty(weight.shape, dtype=torch.float32)
+            self._layers.read(i, "WEIGHT", master.data_ptr())
+            wanted = followed(master, weight)
+            if wanted is not None:
+                self._layers.write(i, "WEIGHT", wanted.data_ptr())
+            k.version = k.parameter._version
+
+    # --- a step ---
+
+    def _begin(self) -> None:
+        if self._inside:
+            return
+        self.follow(everything=False)
+        self._losses, self._micro_over, self._inside = [], False, True  # before begin(): Ctrl-C may come behind it
+        self.loss_scale = self._layers.begin()
+
+    def _micro(self) -> None:
+        """A micro-batch, unless one is under way: its sums may lie elsewhere than those of the last."""
+        if self._losses and not self._micro_over:
+            return
+        if self._losses and len(self._losses) < self.accumulation:
+            self._layers.micro_end()
+        if not self._losses or len(self._losses) < self.accumulation:
+            self._losses.append(0.0)
+        self._micro_over = False
+        sums = {}
+        for layer in sorted({t.layer for t in self._layers.tensors if t.group is not None}):
+            sums[layer] = self._layers.use(self._layers.BACKWARD, layer).sum or 0
+        if sums != self._sums_at:
+            self._sums_at = sums
+            self._sums = {
+                k.parameter: over(sums[t.layer] + 4 * t.sum_at, k.parameter.shape, torch.float32, self._layers)
+                for k, t in zip(self._kept, self._layers.tensors)
+                if t.group is not None
+            }
+
+    def _gradient(self, parameter: torch.nn.Parameter) -> None:
+        if not self._backing:  # of another backward: step() refuses it
+            return
+        grad, parameter.grad = parameter.grad, None
+        if grad is not None:
+            if grad.is_sparse:
+                raise ValueError(f"{self._by_parameter[parameter].name}: sparse gradients are not supported: use sparse=False")
+            self._sums[parameter].add_(grad.detach())
+
+    def backward(self, loss: torch.Tensor, *, divide: bool = True, **autograd: Any) -> None:
+        """loss.backward(), whose gradients the engine adds up; several within a micro-batch are added.
+
+        divide    by the number of micro-batches of a step
+        autograd  further arguments of Tensor.backward(), such as retain_graph
+
+        What is raised within it drops the step: the weights stay as they were.
+        """
+        self._check()
+        try:
+            self._begin()
+            self._micro()
+            loss = loss / self.accumulation if divide else loss
+            self._backing = True
+            (loss * self.loss_scale if self.loss_scale != 1 else loss).backward(**autograd)
+            self._losses[-1] += float(loss.detach())
+        except BaseException:
+            self._backing = False
+            self.drop()
+            raise
+        self._backing = False
+        self._micro_over = self.boundary is not None
+
+    def step(self) -> Step | None:
+        """After the last micro-batch of a step: clip, update, and return how it went; None after the others."""
+        self._micro_over = True
+        self._micro_steps += 1
+        if not (self._micro_steps % self.accumulation == 0 if self.boundary is None else self.boundary):
+            return None
+        self._check()
+        groups = self.optimizer.param_groups
+        lr = None if self._scheduled else [float(group["lr"]) for group in groups]
+        try:
+            self._begin()
+            self._micro()
+            for _ in range(len(self._losses), self.accumulation + 1):
+                self._layers.micro_end()
+            losses = self._losses + [0.0] * (self.accumulation - len(self._losses))
+            step = self._layers.end(losses, 1, lr=lr, weight_decay=[float(group["weight_decay"]) for group in groups])
+        except BaseException:
+            with suppress(Error):  # it has ended: Ctrl-C came meanwhile, or the engine has failed
+                self._layers.drop()
+            raise
+        finally:
+            self._close_step()
+        self._told(step)
+        return step
+
+    def _told(self, step: Step) -> None:
+        self.last_step, self.overflow = step, step.skipped
+        self.grad_norm, self.loss_scale = step.grad_norm, step.loss_scale
+        if self._scheduled and not step.skipped:
+            for group in self.optimizer.param_groups:
+                group["lr"] = step.lr
+        self.optimizer.stepped()
+        self._linked(wait=False)
+
+    def _close_step(self) -> None:
+        """Also of a step that has failed, which may have been made."""
+        self._inside, self._micro_steps = False, 0
+        for k in self._kept:
+            if k.group is not None:
+                torch.autograd.graph.increment_version(k.parameter)
+            k.version = k.parameter._version
+
+    def drop(self) -> None:
+        """Give up the step that is under way, with what its micro-batches have brought: the weights stay as they were."""
+        if not self._inside:
+            return
+        for k in self._kept:
+            k.parameter.grad = None
+        try:
+            self._layers.drop()
+        except Error as error:
+            if error.status != "E_INVAL":  # begin() was interrupted before there was one
+                raise
+        finally:
+            self._inside, self._micro_steps = False, 0
+
+    def flush(self) -> None:
+        """Nothing is pending after it; a step that is under way is dropped."""
+        self.drop()
+        self._layers.flush()
+
+    # --- checkpoints ---
+
+    def save(self, directory: str | os.PathLike[str], tag: str | None = None, client_state: Any = None) -> Path:
+        """Save the run as DIRECTORY/TAG: a checkpoint of strata's, and beside it buffers, groups, random states and
+        `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them."""
+        if not self.settings["strata"].get("save"):
+            raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
+        self.drop()
+        self.saved(wait=True)
+        self.follow(everything=False)
+        place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
+        place.mkdir(parents=True, exist_ok=True)
+        rank = 0 if self._layers.comm is None else self._layers.comm.rank
+        made: dict[str, Any] = {"random": _random_states(), "client_state": client_state}
+        made["optimizer"] = self.optimizer.state_dict()
+        made["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
+        torch.save(made, place / f"client-{rank}.pt")
+        steps = int(self._layers.info.steps + self._layers.info.skipped_steps)
+        if steps != self._saved_at:  # else to another directory
+            self._layers.save()
+        self._saved_at = steps
+        self._saving = (place, Path(directory).absolute())
+        self._linked(wait=False)
+        return place
+
+    def saved(self, wait: bool = False) -> bool:
+        """Whether the last save is whole on the disk."""
+        self._linked(wait)
+        return self._saving is None
+
+    def _linked(self, wait: bool) -> None:
+        """A checkpoint that is whole is linked to where it was asked for."""
+        if self._saving is None:
+            return
+        done, path = self._layers.saved(wait)
+        if not done or path is None:
+            return
+        place, directory = self._saving
+        self._saving = None
+        if self._layers.comm is None or self._layers.comm.rank == 0:
+            shutil.rmtree(place / "strata", ignore_errors=True)
+            shutil.copytree(path, place / "strata", copy_function=_link)
+            (directory / "latest.new").write_text(place.name)
+            (directory / "latest.new").replace(directory / "latest")
+
+    def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
+        """Go on from what save() has written, the newest or `tag`; returns its client_state."""
+        self.saved(wait=True)
+        self.drop()
+        tag = tag or (Path(directory) / "latest").read_text().strip()
+        place = Path(directory) / tag
+        rank = 0 if self._layers.comm is None else self._layers.comm.rank
+        shared = torch.load(place / "client-0.pt", weights_only=False)
+        own = place / f"client-{rank}.pt"
+        made = torch.load(own, weights_only=False) if rank > 0 and own.exists() else shared
+        self._layers.resume(place / "strata")
+        self._saved_at = None
+        self._close_step()
+        self.optimizer.load_state_dict(made["optimizer"])
+        with torch.no_grad():
+            for name, buffer in self.module.named_buffers():
+                buffer.copy_(shared["buffers"][name])
+        if random_states:
+            _set_random_states(made["random"])
+        return made["client_state"]
+
+    def destroy(self) -> None:
+        """End the engine; the parameters take their values with them.  More than once is fine."""
+        if self._end.alive:
+            self.drop()
+            self.saved(wait=True)
+        for hook in self._hooks:
+            hook.remove()
+        self._end()
+        self._sums, self._open = {}, None  # closed when no tensor lies in it any more
+
+
+def _part(parameters: list[weakref.ref[torch.nn.Parameter]], layers: Layers, process: int) -> None:
+    """Parameters that outlive the engine take their values with them; other tensors over its pages keep those."""
+    if process != os.getpid() or layers.closed:
+        return
+    for known in parameters:
+        parameter = known()
+        if parameter is not None:
+            parameter.data = parameter.data.clone()
+
+
+def _plain(name: str) -> str:
+    """Without what torch.compile() puts into names."""
+    return name.replace("_orig_mod.", "")
+
+
+def _meet() -> Comm | None:
+    """The ranks of torch.distributed, at a port of their own."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise RuntimeError("WORLD_SIZE says that there are several ranks: call torch.distributed.init_process_group() first")
+        return None
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if ranks == 1:
+        return None
+    place: list[Any] = [None]
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            place = [(os.environ.get("MASTER_ADDR") or socket.gethostname(), free.getsockname()[1])]
+    torch.distributed.broadcast_object_list(place)
+    return Comm(rank, ranks, *place[0])
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _random_states() -> dict[str, Any]:
+    states = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    torch.set_rng_state(states["torch"])
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])

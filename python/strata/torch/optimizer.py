@@ -1,0 +1,90 @@
+"""The optimizer of an engine, as PyTorch's schedulers and trainers see one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_RULES = {"AdamW": "AdamW", "Adam": "Adam", "SGD": "SGD", "Adagrad": "Adagrad", "Lion": "Lion"}
+_PARAMS = ("betas", "eps", "momentum", "dampening", "nesterov")
+_ABSENT = ("maximize", "amsgrad", "lr_decay")
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Rates and decays of param_groups are those of each step.  Moments and masters are the engine's: Engine.save() has them."""
+
+    def __init__(self, engine: Engine, groups: list[dict[str, Any]], client: torch.optim.Optimizer | None) -> None:
+        """client: whose groups these are, so that its schedulers reach them."""
+        self._engine = engine
+        self._client = client
+        super().__init__([{**group} for group in groups], {"lr": 0.0, "weight_decay": 0.0})
+        if client is not None:
+            self.param_groups = client.param_groups
+
+    def stepped(self) -> None:
+        """As torch's schedulers want to be told."""
+        for known in (self, self._client):
+            if known is not None:
+                known._opt_called = True  # type: ignore[attr-defined]
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the last step was skipped."""
+        return self._engine.overflow
+
+    @property
+    def loss_scale(self) -> float:
+        return self._engine.loss_scale
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Engine.step()."""
+        if closure is not None:
+            raise ValueError("an engine's optimizer takes no closure: call engine.backward(loss) and step()")
+        self._engine.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Gradients are the engine's, and begin at zero in each step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the groups, without state."""
+        return {"state": {}, "param_groups": super().state_dict()["param_groups"]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        saved = state_dict["param_groups"]
+        if [len(group["params"]) for group in saved] != [len(group["params"]) for group in self.param_groups]:
+            raise ValueError("the state is of other groups of parameters than this optimizer's")
+        for group, values in zip(self.param_groups, saved):
+            group.update({name: value for name, value in values.items() if name != "params"})
+
+
+def groups_of(parameters: Iterable[Any] | None, module: torch.nn.Module, defaults: dict[str, Any]) -> list[dict[str, Any]]:
+    """Parameter groups as torch.optim takes them, with rates and decays; None: one, of all that need a gradient."""
+    given = [p for p in module.parameters() if p.requires_grad] if parameters is None else list(parameters)
+    if not given:
+        raise ValueError("nothing is trained: no parameter needs a gradient")
+    groups = given if isinstance(given[0], dict) else [{"params": given}]
+    made = []
+    for group in groups:
+        params = group["params"]
+        params = [params] if isinstance(params, torch.Tensor) else [p[1] if isinstance(p, tuple) else p for p in params]
+        made.append({**defaults, **group, "params": params})
+    return made
+
+
+def rule_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The configuration's "optimizer" of one of PyTorch's, or of strata.optim's."""
+    rule = next((kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in _RULES), None)
+    if rule is None:
+        raise ValueError(f"{type(optimizer).__name__} is none of {', '.join(_RULES)}, which strata has")
+    first = optimizer.param_groups[0]
+    for group in optimizer.param_groups:
+        for name in (*_PARAMS, *_ABSENT):
+            if group.get(name) != first.get(name) or (name in _ABSENT and group.get(name)):
+                raise ValueError(f"strata has no {name} of {group.get(name)} in a group of {type(optimizer).__name__}")
+    values = {name: first[name] for name in _PARAMS if name in first}
+    return {"type": rule, "params": {"lr": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **values}}
