@@ -4,7 +4,7 @@
 
 JOBS ?= $(shell nproc)
 # Some tests wait for disks and for each other's time limits more than they compute.
-TESTS_AT_ONCE := $(shell expr $(JOBS) + 1)
+TESTS_AT_ONCE := $(shell expr $(JOBS) + 2)
 BUILD := build/release
 CHECK := build/check
 # Kernels take most of a build's time, for each architecture; tests need the oldest one's code, which newer GPUs run, too.
