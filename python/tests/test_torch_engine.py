@@ -5,9 +5,13 @@ from __future__ import annotations
 import copy
 import importlib.util
 import io
+import os
 import pickle
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,8 @@ if importlib.util.find_spec("torch") is None:
 import torch
 from torch.nn import functional
 
+import strata
+from strata import optim
 from strata.torch import Engine
 
 CONFIG: dict[str, Any] = {
@@ -33,8 +39,8 @@ SINGLE = {**CONFIG, "train_batch_size": 1, "gradient_accumulation_steps": 1}
 def net() -> torch.nn.Sequential:
     torch.manual_seed(1)
     layers = (
-        *(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3, stride=2)),
-        *(torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 64), torch.nn.LayerNorm(64), torch.nn.GELU(), torch.nn.Linear(64, 5)),
+        *(torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU()),
+        *(torch.nn.Conv2d(8, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 64), torch.nn.LayerNorm(64), torch.nn.GELU(), torch.nn.Linear(64, 5)),
     )
     return torch.nn.Sequential(*layers)
 
@@ -166,7 +172,7 @@ class Module(unittest.TestCase):
 
         for change, named in (
             *((thawed, "0.weight"), (assigned, "0.weight"), (replaced, "8.weight"), (moved, "5.weight")),
-            *((added, "5.extra"), (lambda m: m.half(), "0.weight"), (lambda m: loss_of(m, 0).backward(), "0.bias")),
+            *((added, "5.extra"), (lambda m: m.half(), "0.weight"), (lambda m: loss_of(m, 0).backward(), "1.weight")),
         ):
             module = net()
             module[0].weight.requires_grad_(False)
@@ -178,5 +184,403 @@ class Module(unittest.TestCase):
                 engine.backward(sum(p.float().sum() for p in module.parameters() if p.requires_grad))
 
 
+class Steps(unittest.TestCase):
+    """What loops do beside forward, backward, step."""
+
+    def beside(self, ours: Any, wanted: Any, make: Any = net, config: Any = CONFIG, delta: float = 1e-5) -> Engine:
+        """Train two modules, each by its function; the weights are compared."""
+        a, b = make(), make()
+        engine = Engine(b, config)
+        optimizer = adamw(a)
+        for step in range(4):
+            ours(engine, step)
+            optimizer.zero_grad()
+            wanted(a, step)
+            torch.nn.utils.clip_grad_norm_(a.parameters(), 1.0)
+            optimizer.step()
+        for (name, p), q in zip(a.named_parameters(), b.parameters(), strict=True):
+            self.assertLess(float((p - q).detach().norm()), delta * float(p.detach().norm()) + 1e-7, name)
+        return engine
+
+    def test_evaluation_between_micro_batches(self) -> None:
+        def ours(engine: Engine, step: int) -> None:
+            for micro in range(2):
+                engine.backward(loss_of(engine, 2 * step + micro))
+                engine.eval()
+                with torch.no_grad():
+                    loss_of(engine, 100)
+                engine.train()
+                engine.step()
+
+        self.beside(ours, lambda a, step: [(loss_of(a, 2 * step + m) / 2).backward() for m in range(2)])
+
+    def test_several_backwards_in_a_micro_batch(self) -> None:
+        def ours(engine: Engine, step: int) -> None:
+            for micro in range(2):
+                loss = loss_of(engine, 2 * step + micro)
+                engine.backward(loss, retain_graph=True)
+                engine.backward(0.5 * loss)
+                engine.step()
+
+        self.beside(ours, lambda a, step: [(1.5 * loss_of(a, 2 * step + m) / 2).backward() for m in range(2)])
+
+    def test_the_caller_says_where_a_step_ends(self) -> None:
+        def ours(engine: Engine, step: int) -> None:
+            count = (1, 2, 3, 2)[step]  # fewer and more micro-batches than the configuration says
+            for micro in range(count):
+                engine.boundary = micro + 1 == count
+                engine.backward(loss_of(engine, 10 * step + micro), divide=False)
+                if engine.boundary:
+                    self.assertIsNotNone(engine.step())
+
+        self.beside(ours, lambda a, step: [loss_of(a, 10 * step + m).backward() for m in range((1, 2, 3, 2)[step])])
+
+    def test_a_module_that_is_called_twice_and_tied_weights(self) -> None:
+        class Twice(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(3)
+                self.table = torch.nn.Embedding(11, 32)
+                self.inner = torch.nn.Linear(32, 32)
+                self.head = torch.nn.Linear(32, 11, bias=False)
+                self.head.weight = self.table.weight
+                self.unused = torch.nn.Linear(3, 3)
+                self.frozen = torch.nn.Linear(32, 32).requires_grad_(False)
+                self.register_buffer("count", torch.zeros(()))
+
+            def forward(self, ids: torch.Tensor) -> torch.Tensor:
+                self.count += 1
+                return self.head(self.frozen(self.inner(self.inner(self.table(ids)).relu())))
+
+        ids = torch.arange(11)
+
+        def loss(model: torch.nn.Module) -> torch.Tensor:
+            return functional.cross_entropy(model(ids), ids)
+
+        def ours(engine: Engine, step: int) -> None:
+            engine.backward(loss(engine))
+            engine.step()
+
+        def wanted(a: torch.nn.Module, step: int) -> None:
+            loss(a).backward()
+            for p in a.parameters():  # one without a gradient counts as zero
+                if p.requires_grad and p.grad is None:
+                    p.grad = torch.zeros_like(p)
+
+        engine = self.beside(ours, wanted, Twice, SINGLE)
+        self.assertIs(engine.module.head.weight, engine.module.table.weight)
+        self.assertEqual(float(engine.count), 4)
+
+    def test_checkpointing_autocast_and_compile(self) -> None:
+        from torch.utils.checkpoint import checkpoint
+
+        def run(model: torch.nn.Module, step: int, reentrant: bool) -> torch.Tensor:
+            made = torch.Generator().manual_seed(step)
+            x = torch.randn(8, 32, generator=made).requires_grad_(True)
+            for layer in model.children():
+                x = checkpoint(layer, x, use_reentrant=reentrant)
+            return x.square().mean()
+
+        def mlp() -> torch.nn.Sequential:
+            torch.manual_seed(2)
+            return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 32))
+                                         for _ in range(3)))  # fmt: skip
+
+        for reentrant in (False, True):
+            self.beside(
+                lambda e, s, r=reentrant: (e.backward(run(e.module, s, r)), e.step()),
+                lambda a, s: run(a, s, False).backward(),
+                *(mlp, SINGLE),
+            )
+
+        def cast(model: torch.nn.Module, step: int) -> torch.Tensor:
+            x = torch.randn(8, 32, generator=torch.Generator().manual_seed(step))
+            with torch.autocast("cpu", torch.bfloat16):
+                return model(x).float().square().mean()
+
+        self.beside(lambda e, s: (e.backward(cast(e, s)), e.step()), lambda a, s: cast(a, s).backward(), mlp, SINGLE)
+        compiled: list[Any] = []
+
+        def by_compiler(engine: Engine, step: int) -> None:
+            if not compiled:
+                compiled.append(torch.compile(engine, backend="aot_eager"))
+                engine.module.compile(backend="aot_eager")
+            x = torch.randn(8, 32, generator=torch.Generator().manual_seed(step))
+            engine.backward(compiled[0](x).square().mean())
+            engine.step()
+
+        def plain(a: torch.nn.Module, step: int) -> None:
+            a(torch.randn(8, 32, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+
+        self.beside(by_compiler, plain, mlp, SINGLE)
+
+    def test_groups_schedulers_and_an_optimizer_of_ones_own(self) -> None:
+        def groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+            tensors = list(model.parameters())
+            return [
+                {"params": [p for p in tensors if p.dim() > 1], "weight_decay": 0.1},
+                {"params": [p for p in tensors if p.dim() <= 1], "weight_decay": 0.0, "lr": 5e-3},
+            ]
+
+        for kind in (torch.optim.AdamW, optim.AdamW, None):
+            a, b = net(), net()
+            optimizer = torch.optim.AdamW(groups(a), lr=1e-3, betas=(0.8, 0.99))
+            wanted = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+            if kind is None:
+                config = {**CONFIG, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.8, 0.99]}}}
+                engine = Engine(b, config, parameters=groups(b))
+                scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(engine.optimizer, 10)
+            else:
+                own = kind(groups(b), lr=1e-3, betas=(0.8, 0.99))
+                engine = Engine(b, CONFIG, optimizer=own)
+                scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(own, 10)
+            for step in range(10):
+                train(engine, range(step, step + 1))
+                scheduler.step()
+                theirs(a, optimizer, range(step, step + 1))
+                wanted.step()
+            for p, q in zip(a.parameters(), b.parameters(), strict=True):
+                self.assertLess(float((p - q).detach().norm()), 2e-5 * float(p.detach().norm()))
+            self.assertEqual(engine.optimizer.param_groups[1]["lr"], optimizer.param_groups[1]["lr"])
+            saved = engine.optimizer.state_dict()
+            engine.optimizer.param_groups[0]["lr"] = 7.0
+            engine.optimizer.load_state_dict(saved)
+            self.assertEqual(engine.optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["lr"])
+        with self.assertRaisesRegex(ValueError, "amsgrad"):
+            Engine(net(), CONFIG, optimizer=torch.optim.AdamW(net().parameters(), amsgrad=True))
+
+    def test_masters_follow_weights_that_are_loaded(self) -> None:
+        for precision in ({}, {"bf16": {"enabled": True}}):
+            engine, other = Engine(net(), {**CONFIG, **precision}), Engine(net(), {**CONFIG, **precision})
+            train(engine, range(3))
+            train(other, range(3))
+            engine.load_state_dict(engine.state_dict())  # the same bits: masters stay
+            train(engine, range(3, 5))
+            train(other, range(3, 5))
+            self.assertTrue(equal(engine, other))
+            with torch.no_grad():
+                engine.module[5].weight.fill_(0.25)
+            engine.module[8].bias.data.fill_(0.5)
+            engine.follow()
+            engine.optimizer.param_groups[0]["lr"] = 0.0
+            train(engine, range(5, 6))
+            self.assertTrue(bool((engine.module[5].weight == 0.25).all() and (engine.module[8].bias == 0.5).all()))
+
+    def test_an_overflow_is_skipped_and_the_scale_falls(self) -> None:
+        fp16 = {"fp16": {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}}
+        engine = Engine(net(), {**SINGLE, **fp16})
+        train(engine, range(1))
+        self.assertEqual((engine.loss_scale, engine.overflow), (256, False))
+        before = [p.detach().clone() for p in engine.module.parameters()]
+        engine.backward(loss_of(engine, 1) * float("inf"))
+        self.assertTrue(engine.step().skipped)
+        self.assertTrue(engine.optimizer.overflow and equal(engine.module, torch.nn.ParameterList(before)))
+        train(engine, range(2, 3))
+        self.assertEqual((engine.loss_scale, engine.overflow), (128, False))
+
+
+@unittest.skipIf(importlib.util.find_spec("transformers") is None, "transformers is not installed")
+class Transformers(unittest.TestCase):
+    """Tiny models of transformers, free running."""
+
+    def models(self) -> dict[str, Any]:
+        import transformers
+
+        small = {"vocab_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+        torch.manual_seed(4)
+        return {
+            "gpt2": transformers.GPT2LMHeadModel(
+                transformers.GPT2Config(vocab_size=96, n_layer=3, n_head=4, n_embd=64, n_positions=32, resid_pdrop=0, embd_pdrop=0,
+                                        attn_pdrop=0, bos_token_id=0, eos_token_id=0)  # fmt: skip
+            ),
+            "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**small, intermediate_size=128, num_key_value_heads=2)),
+            "t5": transformers.T5ForConditionalGeneration(
+                transformers.T5Config(vocab_size=96, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, dropout_rate=0,
+                                      decoder_start_token_id=0)  # fmt: skip
+            ),
+        }
+
+    def loss(self, model: Any, step: int, kind: str = "gpt2") -> Any:
+        ids = torch.randint(1, 96, (2, 24), generator=torch.Generator().manual_seed(step % 4))
+        if kind != "t5":
+            return model(input_ids=ids, labels=ids, use_cache=False).loss
+        return model(input_ids=ids, labels=ids).loss
+
+    def test_losses_are_those_of_pytorch(self) -> None:
+        for kind, model in self.models().items():
+            with self.subTest(kind=kind):
+                engine, optimizer = Engine(copy.deepcopy(model), SINGLE), adamw(model)
+                self.assertGreater(len({t.layer for t in engine._layers.tensors}), 2)
+                for step in range(12):
+                    optimizer.zero_grad()
+                    wanted = self.loss(model, step, kind)
+                    wanted.backward()
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    engine.backward(self.loss(engine, step, kind))
+                    self.assertAlmostEqual(engine.step().loss / wanted.item(), 1, delta=1e-4)
+
+    def test_saved_and_changed_models(self) -> None:
+        import transformers
+
+        model = self.models()["gpt2"]
+        engine = Engine(model, SINGLE)
+        engine.gradient_checkpointing_enable({"use_reentrant": True})
+        engine.enable_input_require_grads()
+        engine.backward(self.loss(engine, 0))
+        engine.step()
+        with tempfile.TemporaryDirectory() as scratch:
+            engine.save_pretrained(scratch)
+            size = (Path(scratch) / "model.safetensors").stat().st_size
+            self.assertLess(size, 4.2 * sum(p.numel() for p in model.parameters()) + 20000)
+            again = transformers.GPT2LMHeadModel.from_pretrained(scratch)
+        self.assertTrue(equal(again, model))
+        self.assertIs(model.lm_head.weight, model.transformer.wte.weight)
+        model.resize_token_embeddings(100)
+        with self.assertRaisesRegex(RuntimeError, "^transformer.wte.weight lies elsewhere .* resizing"):
+            engine.backward(self.loss(engine, 0))
+
+
+class Ends(unittest.TestCase):
+    """Steps that are given up, saves, resumes, ranks."""
+
+    def test_an_error_in_backward_drops_the_step(self) -> None:
+        class Fails(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+                raise KeyboardInterrupt
+
+        engine, other = Engine(net(), CONFIG), Engine(net(), CONFIG)
+        for each in (engine, other):
+            train(each, range(1))
+        buffers = copy.deepcopy(dict(engine.module.named_buffers()))
+        engine.backward(loss_of(engine, 50))
+        with self.assertRaises(KeyboardInterrupt):
+            made = torch.Generator().manual_seed(1)
+            hidden = Fails.apply(engine.module[5](torch.randn(2, 196, generator=made)))
+            engine.backward(engine.module[8](engine.module[6](hidden)).sum())
+        for name, buffer in engine.module.named_buffers():
+            buffer.copy_(buffers[name])
+        self.assertTrue(all(p.grad is None for p in engine.module.parameters()))
+        self.assertEqual(train(engine, range(1, 3)), train(other, range(1, 3)))
+        self.assertTrue(equal(engine, other))
+        self.assertEqual((engine._layers.info.steps, engine._layers.info.skipped_steps), (3, 1))
+
+    def test_ctrl_c_loses_nothing(self) -> None:
+        engine, other = Engine(net().eval(), CONFIG), Engine(net().eval(), CONFIG)
+        interrupts = 0
+        step = 0
+        while step < 20:
+            timer = threading.Timer(0.001 * (step % 7 + interrupts % 5), signal.raise_signal, [signal.SIGINT])
+            try:
+                timer.start()
+                while engine._layers.info.steps <= step:
+                    engine.drop()
+                    train(engine, range(step, step + 1))
+                timer.cancel()
+                timer.join()
+            except KeyboardInterrupt:
+                interrupts += 1
+                timer.join()
+            engine.drop()
+            step = engine._layers.info.steps
+        self.assertGreater(interrupts, 3)
+        train(other, range(20))
+        self.assertTrue(equal(engine, other))
+
+    def test_a_resumed_run_has_the_same_bits(self) -> None:
+        for device in ("cpu", "nvme"):
+            with self.subTest(device=device), tempfile.TemporaryDirectory() as scratch:
+                drive, runs = Path(scratch) / "drive", Path(scratch) / "runs"
+                drive.mkdir()
+                config = {**CONFIG, "bf16": {"enabled": True}, **tier(device, str(drive))}
+                whole = Engine(net(), config)
+                train(whole, range(6))
+                first = Engine(net(), config, save=Path(scratch) / "saves")
+                train(first, range(2))
+                first.save(runs, client_state={"epoch": 1})
+                train(first, range(2, 4))
+                first.optimizer.param_groups[0]["lr"] = 1e-3
+                first.save(runs, "mine", {"epoch": 2})
+                self.assertTrue(first.saved(wait=True))
+                self.assertEqual((runs / "latest").read_text(), "mine")
+                first.save(runs, "again")
+                train(first, range(4, 6))
+                self.assertTrue(equal(first, whole))
+                first.destroy()
+                self.assertEqual(len(list(runs.glob("*/strata/*"))) > 5, True)
+                second = Engine(net(), config, save=Path(scratch) / "others")
+                self.assertEqual(second.load(runs, "mine"), {"epoch": 2})
+                train(second, range(4, 6))
+                for (name, p), q in zip(second.module.state_dict().items(), whole.module.state_dict().values(), strict=True):
+                    self.assertTrue(torch.equal(p, q), name)
+                self.assertEqual(second.load(runs, "global_step2"), {"epoch": 1})
+                train(second, range(2, 6))
+                self.assertTrue(equal(second, whole))
+
+    def test_two_ranks_have_the_bits_of_one(self) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            done = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, scratch],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+                capture_output=True, text=True, timeout=100, check=False,
+            )  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            one = run_rank(0, 1, 0, None)
+            torch.set_num_threads(threads)
+            for stage in STAGES:
+                for rank in range(2):
+                    self.assertTrue(equal(one, torch.load(Path(scratch) / f"{stage}-{rank}.pt", weights_only=False)), stage)
+
+
+STAGES = (0, 1, 2)
+
+
+def run_rank(rank: int, ranks: int, stage: int, scratch: str | None) -> torch.nn.Module:
+    """Four micro-batches a step, of all ranks together."""
+    torch.manual_seed(rank)
+    module = net().eval()
+    if rank > 0:  # rank 0's weights count
+        with torch.no_grad():
+            module[5].weight.zero_()
+    config: dict[str, Any] = {
+        **CONFIG,
+        "train_batch_size": 4,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 4 // ranks,
+        "zero_optimization": {"stage": stage},
+        "strata": {"leaves": 2},
+    }
+    engine = Engine(module, config, save=None if scratch is None else f"{scratch}/saves-{stage}")
+    for step in range(4):
+        for micro in range(4 // ranks):
+            engine.backward(loss_of(engine, 4 * step + (4 // ranks) * rank + micro))
+            engine.step()
+        if scratch is not None and step == 1:
+            engine.save(f"{scratch}/runs-{stage}")
+    if scratch is not None:
+        engine.load(f"{scratch}/runs-{stage}")
+        for step in range(2, 4):
+            for micro in range(4 // ranks):
+                engine.backward(loss_of(engine, 4 * step + (4 // ranks) * rank + micro))
+                engine.step()
+    engine.destroy()
+    return module
+
+
+def main_of_a_rank() -> None:
+    torch.distributed.init_process_group("gloo")
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    for stage in STAGES:
+        torch.save(run_rank(rank, ranks, stage, sys.argv[1]), f"{sys.argv[1]}/{stage}-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
 if __name__ == "__main__":
-    unittest.main()
+    main_of_a_rank()

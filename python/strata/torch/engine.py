@@ -32,7 +32,7 @@ from ..layers import Comm, Group, Layers, Step
 from .optimizer import Optimizer, groups_of, rule_of
 from .pages import DTYPES, Kept, cut, followed, over
 
-_MOVED = ".to() another device or dtype, .half(), p.data = x and load_state_dict(assign=True) are not possible with an engine"
+_MOVED = "with an engine .to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True), resizing are not possible"
 _CHANGED = "change the module before its engine is made"
 
 
@@ -362,6 +362,8 @@ class Engine(torch.nn.Module):
         """Go on from what save() has written, the newest or `tag`; returns its client_state."""
         self.saved(wait=True)
         self.drop()
+        if self._layers.comm is not None:  # rank 0 has linked it
+            self._layers.comm.gather(b"\0", "a checkpoint that is loaded")
         tag = tag or (Path(directory) / "latest").read_text().strip()
         place = Path(directory) / tag
         rank = 0 if self._layers.comm is None else self._layers.comm.rank
