@@ -276,6 +276,23 @@ strata_status strata_config_get_info(const struct strata_config *config, struct 
     return st_handle_result(info, &i, sizeof(i), "strata_config_info");
 }
 
+strata_status strata_config_get_rates(const struct strata_config *config, uint64_t step, struct strata_config_rates *rates)
+{
+    struct strata_config_rates r = {0};
+
+    if (config == NULL || rates == NULL)
+        return st_error_missing(__func__, config == NULL ? "config" : "rates");
+    if (step == 0)
+        return st_error(STRATA_E_INVAL, "%s: steps are counted from 1", __func__);
+    if (strata_config_problem(config, 0) != NULL)
+        return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
+    if (st_config_lacks_steps(&config->values))
+        return st_error(STRATA_E_INVAL, "%s: the schedule needs the number of steps: set strata_config_opts.max_steps", __func__);
+    r.lr = st_lr_at(&config->values.schedule, &config->values.optimizer, step);
+    st_betas_at(&config->values.schedule, &config->values.optimizer, step, &r.beta1, &r.beta2);
+    return st_handle_result(rates, &r, sizeof(r), "strata_config_rates");
+}
+
 strata_status strata_config_json(struct strata_config *config, const char **json)
 {
     struct st_kept_text t;

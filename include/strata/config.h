@@ -102,12 +102,12 @@ struct strata_monitor {
 
 /** What the program around an engine does by a configuration.  Texts are borrowed until it is closed. */
 struct strata_config_info {
-    size_t info_size;                   /**< sizeof(struct strata_config_info), set by the caller */
-    const char *save;                   /**< directory of checkpoints; "": none are made */
-    uint64_t save_every;                /**< steps; 0: only at the end, and when a signal asks */
-    uint32_t keep_best;                 /**< checkpoints of the lowest losses that stay */
-    uint32_t steps_per_print;           /**< 0: as the program likes */
-    bool watchdog;                      /**< memory that runs out ends a run before the kernel does */
+    size_t info_size;         /**< sizeof(struct strata_config_info), set by the caller */
+    const char *save;         /**< directory of checkpoints; "": none are made */
+    uint64_t save_every;      /**< steps; 0: only at the end, and when a signal asks */
+    uint32_t keep_best;       /**< checkpoints of the lowest losses that stay */
+    uint32_t steps_per_print; /**< 0: as the program likes */
+    bool watchdog;            /**< memory that runs out ends a run before the kernel does */
     struct strata_monitor tensorboard, csv;
 };
 #define STRATA_CONFIG_INFO_INIT STRATA_INIT(strata_config_info, info_size)
@@ -116,6 +116,23 @@ struct strata_config_info {
  *
  *  @return STRATA_E_INVAL  an argument is NULL, or info_size is another one */
 STRATA_API strata_status strata_config_get_info(const struct strata_config *config, struct strata_config_info *info);
+
+/** What the configuration's schedule says of a step. */
+struct strata_config_rates {
+    size_t rates_size;   /**< sizeof(struct strata_config_rates), set by the caller */
+    double lr;           /**< the optimizer's rate */
+    double beta1, beta2; /**< of the optimizer, changed by OneCycle's momentum; SGD's momentum is beta1; 0 where it has none */
+};
+#define STRATA_CONFIG_RATES_INIT STRATA_INIT(strata_config_rates, rates_size)
+
+/** Fill `rates` of a step; a pure function of both.
+ *
+ *  @param step  counted from 1; skipped ones do not count
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL, step is 0, the configuration has problems, its schedule needs a number of steps
+ *                          that nobody has said, or rates_size is another one */
+STRATA_API strata_status strata_config_get_rates(const struct strata_config *config, uint64_t step,
+                                                 struct strata_config_rates *rates);
 
 /** One key.  Texts are borrowed until the configuration is closed. */
 struct strata_config_row {

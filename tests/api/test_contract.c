@@ -121,6 +121,35 @@ TEST(nothing_is_called_with_null)
     strata_export_abort(NULL);
 }
 
+/* DeepSpeed's schedulers begin after the first step; of WarmupDecayLR nobody has said how long it is. */
+TEST(a_configuration_tells_the_rates_of_any_step)
+{
+    struct strata_config_rates rates = STRATA_CONFIG_RATES_INIT;
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL;
+
+    opts.text = "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.8, 0.9]}}, "
+                "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.5, \"warmup_num_steps\": 4, "
+                "\"warmup_type\": \"linear\"}}}";
+    assert_ok(strata_config_open(&config, &opts));
+    assert_refused(strata_config_get_rates(NULL, 1, &rates), "config is NULL");
+    assert_refused(strata_config_get_rates(config, 1, NULL), "rates is NULL");
+    assert_refused(strata_config_get_rates(config, 0, &rates), "counted from 1");
+    assert_ok(strata_config_get_rates(config, 4, &rates));
+    assert_true(rates.lr == 0.25 && rates.beta1 == 0.8 && rates.beta2 == 0.9);
+    assert_ok(strata_config_get_rates(config, UINT64_MAX, &rates));
+    assert_true(rates.lr == 0.5);
+    strata_config_close(config);
+    opts.text = "{\"train_batch_size\": 1, \"scheduler\": {\"type\": \"WarmupDecayLR\"}}";
+    assert_ok(strata_config_open(&config, &opts));
+    assert_refused(strata_config_get_rates(config, 1, &rates), "max_steps");
+    strata_config_close(config);
+    opts.text = "{\"train_batch_size\": 0}";
+    assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "0 sequences");
+    assert_refused(strata_config_get_rates(config, 1, &rates), "has problems");
+    strata_config_close(config);
+}
+
 static strata_status its_turn(void *ctx)
 {
     ++*(int *)ctx;
