@@ -197,6 +197,7 @@ class Layers(Handle):
 
     config     DeepSpeed's file, or a dict of its keys; `overrides` replaces values of it
     evaluates  only forward passes
+    allow_unknown  keys that are not known are notices
     comm       other ranks; it is closed with this
     members    further members of struct strata_layers_opts: caller_threads, scales_loss, ...
     """
@@ -215,6 +216,7 @@ class Layers(Handle):
         evaluates: bool = False,
         max_steps: int = 0,
         overwrite: bool = False,
+        allow_unknown: bool = False,
         **members: Any,
     ) -> None:
         stop = Stop()
@@ -222,7 +224,8 @@ class Layers(Handle):
 
         def work() -> Any:
             ranks = 0 if comm is None else comm.ranks
-            opened = open_config(config, overrides, max_steps=max_steps, steps_later=not max_steps, ranks=ranks)
+            lengths = {"max_steps": max_steps, "steps_later": not max_steps}
+            opened = open_config(config, overrides, ranks=ranks, allow_unknown=allow_unknown, **lengths)
             self.config: dict[str, Any] = json.loads(got(abi().strata_config_json, opened.pointer))
             use = abi().value("STRATA_USE_EVAL" if evaluates else "STRATA_USE_TRAIN")
             ends = None if comm is None else comm.pointer

@@ -44,6 +44,7 @@ class Engine(torch.nn.Module):
     optimizer   one of PyTorch's or of strata.optim's, whose rule, values and groups count in place of the configuration's
     save        directory of checkpoints, in place of "strata.save"; save() needs one.  overwrite: those of another run there
     max_steps   of the run, for schedules of the configuration that are as long as it
+    allow_unknown  keys of the configuration that are not known are notices
 
     With torch.distributed initialized its ranks train together, each with batches of its own, from rank 0's weights.
     """
@@ -62,6 +63,7 @@ class Engine(torch.nn.Module):
         overrides: Mapping[str, Any] | None = None,
         max_steps: int = 0,
         overwrite: bool = False,
+        allow_unknown: bool = False,
     ) -> None:
         super().__init__()
         changes: dict[str, Any] = {"strata.update": "serial", **(overrides or {})}
@@ -83,6 +85,7 @@ class Engine(torch.nn.Module):
             comm=comm,
             max_steps=max_steps,
             overwrite=overwrite,
+            allow_unknown=allow_unknown,
             name=type(module).__name__[:63],
         )
         self.settings = self._layers.config  # in force
@@ -102,7 +105,7 @@ class Engine(torch.nn.Module):
         self._inside = self._backing = self._micro_over = False
         self._micro_steps = 0  # since the last update
         self._saved_at: int | None = None  # steps of the last save, while the run goes on from there
-        self._saving: tuple[Path, Path] | None = None
+        self._saving: tuple[Path, bool] | None = None
         if comm is not None:
             for tensor in (*module.parameters(), *module.buffers()):
                 torch.distributed.broadcast(tensor.data, 0)
@@ -315,9 +318,12 @@ class Engine(torch.nn.Module):
 
     # --- checkpoints ---
 
-    def save(self, directory: str | os.PathLike[str], tag: str | None = None, client_state: Any = None) -> Path:
+    def save(
+        self, directory: str | os.PathLike[str], tag: str | None = None, client_state: Any = None, *, latest: bool = True
+    ) -> Path:
         """Save the run as DIRECTORY/TAG: a checkpoint of strata's, and beside it buffers, groups, random states and
-        `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them."""
+        `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them.  latest: load() takes
+        it where no other is named."""
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
         self.drop()
@@ -334,7 +340,7 @@ class Engine(torch.nn.Module):
         if steps != self._saved_at:  # else to another directory
             self._layers.save()
         self._saved_at = steps
-        self._saving = (place, Path(directory).absolute())
+        self._saving = (place, latest)
         self._linked(wait=False)
         return place
 
@@ -350,13 +356,14 @@ class Engine(torch.nn.Module):
         done, path = self._layers.saved(wait)
         if not done or path is None:
             return
-        place, directory = self._saving
+        place, latest = self._saving
         self._saving = None
         if self._layers.comm is None or self._layers.comm.rank == 0:
             shutil.rmtree(place / "strata", ignore_errors=True)
             shutil.copytree(path, place / "strata", copy_function=_link)
-            (directory / "latest.new").write_text(place.name)
-            (directory / "latest.new").replace(directory / "latest")
+            if latest:
+                (place.parent / "latest.new").write_text(place.name)
+                (place.parent / "latest.new").replace(place.parent / "latest")
 
     def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state."""

@@ -79,6 +79,7 @@ def groups_of(parameters: Iterable[Any] | None, module: torch.nn.Module, default
 def rule_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The configuration's "optimizer" of one of PyTorch's, or of strata.optim's."""
     rule = next((kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in _RULES), None)
+    moments = getattr(optimizer, "_moments", "fp32")
     if rule is None:
         raise ValueError(f"{type(optimizer).__name__} is none of {', '.join(_RULES)}, which strata has")
     first = optimizer.param_groups[0]
@@ -87,4 +88,11 @@ def rule_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
             if group.get(name) != first.get(name) or (name in _ABSENT and group.get(name)):
                 raise ValueError(f"strata has no {name} of {group.get(name)} in a group of {type(optimizer).__name__}")
     values = {name: first[name] for name in _PARAMS if name in first}
+    if rule in ("Adam", "AdamW"):  # by itself Adam means AdamW in a configuration
+        rule = {"ADAM": "Adam", "ADAMW": "AdamW"}.get(getattr(optimizer, "rule", ""), rule)
+        values["adam_w_mode"] = rule == "AdamW" or bool(first.get("decoupled_weight_decay"))
+    if moments == "bf16":
+        values["fp32_optimizer_states"] = False
+    elif moments != "fp32":
+        raise ValueError(f"an engine's moments of {moments} are asked for by the configuration: strata.moments")
     return {"type": rule, "params": {"lr": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **values}}
