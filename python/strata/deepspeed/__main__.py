@@ -1,0 +1,38 @@
+"""python -m strata.deepspeed SCRIPT [arguments], or -m MODULE [arguments]: a program whose `import deepspeed` is strata's."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from ._install import install
+
+USAGE = "usage: python -m strata.deepspeed SCRIPT [arguments]\n       python -m strata.deepspeed -m MODULE [arguments]"
+
+# What a launcher sets; without one there is one process, as under `deepspeed --num_gpus 1`.
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    ranks = [word for word in words[:1] if word.startswith("--local_rank=")]  # of the launcher `deepspeed`: for the script
+    words = words[len(ranks) :]
+    as_module = words[:1] == ["-m"]
+    words = words[as_module:]
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE)
+        raise SystemExit(0 if words else 2)
+    if "RANK" not in os.environ:
+        os.environ.update(ALONE)
+    install()
+    sys.argv = [words[0], *ranks, *words[1:]]
+    if as_module:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+        runpy.run_path(words[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""deepspeed.launcher.runner."""
+
+DEEPSPEED_ENVIRONMENT_NAME = ".deepspeed_env"

@@ -1,0 +1,270 @@
+"""deepspeed.runtime.engine: strata.torch.Engine with DeepSpeed's names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...layers import Step
+from ...torch import Engine
+from .. import comm
+from .._install import missing
+from .._settings import section
+from ..utils import logger
+from . import lr_schedules
+
+__getattr__ = missing(__name__)
+
+_engines: weakref.WeakSet[DeepSpeedEngine] = weakref.WeakSet()
+
+
+def engines_of(parameters: Iterable[torch.Tensor]) -> list[DeepSpeedEngine]:
+    """The engines that any of these belong to."""
+    asked = {id(parameter) for parameter in parameters}
+    return [engine for engine in _engines if any(id(parameter) in asked for parameter in engine.module.parameters())]
+
+
+class DeepSpeedEngine(Engine):
+    """What initialize() returns."""
+
+    _scratch: Any = None  # removes the directory in which checkpoints are made, where that is the engine's own
+
+    def __init__(self, module: torch.nn.Module, config: dict[str, Any], *, lr_scheduler: Any = None, **what: Any) -> None:
+        where: str | None = None
+        changes: dict[str, Any] = {}
+        if not any(key in config for key in _PRECISIONS) and all(one.dtype == torch.bfloat16 for one in module.parameters()):
+            changes["bf16.enabled"] = True  # such a configuration casts nothing
+        if "save" not in section(config, "strata"):
+            where = _scratch()
+            changes["strata.keep"] = 1  # what is linked elsewhere needs no second one here
+            if comm.get_rank() == 0:
+                self._scratch = weakref.finalize(self, shutil.rmtree, where, ignore_errors=True)
+        here = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
+        super().__init__(module, here, save=where, overrides=changes, allow_unknown=True, **what)
+        self.config = config
+        self.training_dataloader: Any = None
+        self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
+        self._applied = self._in_no_sync = False
+        self.lr_scheduler = self._scheduler(lr_scheduler)
+        _engines.add(self)
+
+    def _scheduler(self, given: Any) -> Any:
+        """What initialize() was given, a function of the optimizer, or the configuration's: DeepSpeed's or PyTorch's."""
+        if given is not None:
+            return given if hasattr(given, "step") else given(self.optimizer)
+        name = section(self.config, "scheduler").get("type")
+        if not name:
+            return None
+        found = getattr(lr_schedules if name in lr_schedules.VALID_LR_SCHEDULES else torch.optim.lr_scheduler, name, None)
+        if found is None:
+            raise ValueError(f"scheduler.type: {name} is none of {', '.join(lr_schedules.VALID_LR_SCHEDULES)}")
+        return found(self.optimizer, **section(self.config, "scheduler", "params"))
+
+    # --- a step ---
+
+    def backward(  # type: ignore[override]
+        self, loss: torch.Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True
+    ) -> torch.Tensor:
+        """Returns the loss as it was differentiated: divided by gradient_accumulation_steps unless scale_wrt_gas is false."""
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise TypeError("backward() takes a loss, a tensor of one element")
+        super().backward(loss, divide=scale_wrt_gas, retain_graph=retain_graph)
+        return loss / self.accumulation if scale_wrt_gas else loss
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Whether the micro-batch that follows is the step's last one; without it every gradient_accumulation_steps-th is."""
+        self.boundary = is_boundary
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        return (self._micro_steps + 1) % self.accumulation == 0 if self.boundary is None else self.boundary
+
+    def step(self, lr_kwargs: Mapping[str, Any] | None = None) -> Step | None:
+        """After each micro-batch; at the step's last one clips, updates, and steps the scheduler."""
+        if self._in_no_sync:
+            raise RuntimeError("step() is called after no_sync(), not within it")
+        made = super().step()
+        self._applied = made is not None and not made.skipped
+        self.micro_steps += 1
+        if made is not None:
+            self.global_steps += 1
+            self.global_samples += self.train_batch_size()
+            self.skipped_steps += made.skipped
+        if self._applied and self.lr_scheduler is not None:
+            self.lr_scheduler.step(**(lr_kwargs or {}))
+        return made
+
+    def was_step_applied(self) -> bool:
+        return self._applied
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing: step() leaves no gradients behind, and those of a step under way are not dropped by this."""
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """For micro-batches that are not the step's last one: gradients are exchanged by step() alone."""
+        self._in_no_sync = True
+        try:
+            yield
+        finally:
+            self._in_no_sync = False
+
+    def get_global_grad_norm(self) -> float | None:
+        """Of the last step, before clipping; None before the first one."""
+        return self.grad_norm
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clipping is step()'s, by gradient_clipping: asked for another norm this raises."""
+        if float(norm_type) != 2 or float(max_norm) != self.gradient_clipping():
+            raise ValueError(
+                f"clip_grad_norm_({max_norm}, norm_type={norm_type}) has no effect on an engine's gradients: step() clips them "
+                f"at gradient_clipping {self.gradient_clipping()}: set that in the configuration"
+            )
+        return torch.tensor(float("nan") if self.grad_norm is None else self.grad_norm)
+
+    # --- facts ---
+
+    def train_batch_size(self) -> int:
+        return int(self.settings["train_batch_size"])
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return int(self.settings["train_micro_batch_size_per_gpu"])
+
+    def gradient_accumulation_steps(self) -> int:
+        return self.accumulation
+
+    def gradient_clipping(self) -> float:
+        return float(self.settings["gradient_clipping"])
+
+    def zero_optimization_stage(self) -> int:
+        return int(self.settings["zero_optimization"]["stage"])
+
+    def bfloat16_enabled(self) -> bool:
+        return bool(section(self.settings, "bf16").get("enabled"))
+
+    def fp16_enabled(self) -> bool:
+        return bool(section(self.settings, "fp16").get("enabled"))
+
+    def get_lr(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def local_rank(self) -> int:
+        return comm.get_local_rank()
+
+    @property
+    def global_rank(self) -> int:
+        return comm.get_rank()
+
+    @property
+    def world_size(self) -> int:
+        return comm.get_world_size()
+
+    # --- weights and checkpoints ---
+
+    def zero_gather_16bit_weights_on_model_save(self) -> bool:
+        """True whatever the configuration says: weights are whole here."""
+        return True
+
+    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters: bool = False) -> dict[str, Any] | None:
+        """Of rank 0; None elsewhere."""
+        return self.module_state_dict(exclude_frozen_parameters) if self.global_rank == 0 else None
+
+    def module_state_dict(self, exclude_frozen_parameters: bool = False) -> dict[str, Any]:
+        frozen = {name for name, one in self.module.named_parameters(remove_duplicate=False) if not one.requires_grad}
+        left_out = frozen if exclude_frozen_parameters else set()
+        return {name: one for name, one in self.module.state_dict().items() if name not in left_out}
+
+    def save_16bit_model(
+        self, save_dir: str, save_filename: str = "pytorch_model.bin", exclude_frozen_parameters: bool = False
+    ) -> bool:
+        state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+        if state is not None:
+            os.makedirs(save_dir, exist_ok=True)
+            torch.save(state, os.path.join(save_dir, save_filename))
+        comm.barrier()
+        return True
+
+    def save_checkpoint(
+        self,
+        save_dir: str,
+        tag: str | None = None,
+        client_state: Mapping[str, Any] | None = None,
+        save_latest: bool = True,
+        exclude_frozen_parameters: bool = False,
+    ) -> bool:
+        """On every rank.  SAVE_DIR/TAG is a checkpoint as Engine.save() makes it, which has frozen parameters in any case.
+
+        It is whole when this returns; with the configuration's checkpoint.writer.decoupled its files follow beside training.
+        """
+        if not save_dir:
+            raise ValueError("save_checkpoint() needs a directory")
+        told = {
+            "client_state": dict(client_state or {}),
+            "lr_scheduler": self.lr_scheduler.state_dict() if hasattr(self.lr_scheduler, "state_dict") else None,
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+        }
+        tag = f"global_step{self.global_steps}" if tag is None else str(tag)
+        self.save(save_dir, tag, told, latest=save_latest)
+        self.saved(wait=not section(self.config, "checkpoint", "writer").get("decoupled"))
+        comm.barrier()  # until rank 0 has linked it
+        return True
+
+    def load_checkpoint(
+        self,
+        load_dir: str,
+        tag: str | None = None,
+        load_module_strict: bool = True,
+        load_optimizer_states: bool = True,
+        load_lr_scheduler_states: bool = True,
+        load_module_only: bool = False,
+        custom_load_fn: Any = None,
+    ) -> tuple[str | None, dict[str, Any] | None]:
+        """On every rank.  Returns the checkpoint's directory and client_state; (None, None) where LOAD_DIR has no latest."""
+        if custom_load_fn is not None or load_module_only or not load_optimizer_states:
+            raise NotImplementedError("load_checkpoint() loads all of a checkpoint, weights and the optimizer's state")
+        self.saved(wait=True)
+        if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
+            logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
+            return None, None
+        tag = tag or (Path(load_dir) / "latest").read_text().strip()
+        told = self.load(load_dir, tag, random_states=False)
+        for name, value in told["counts"].items():
+            setattr(self, name, value)
+        if load_lr_scheduler_states and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
+            self.lr_scheduler.load_state_dict(told["lr_scheduler"])
+        return os.path.join(load_dir, tag), told["client_state"]
+
+    def compile(self, backend: Any = None, compile_kwargs: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """torch.compile of the module, in place."""
+        self.module.compile(**({} if backend is None else {"backend": backend}), **dict(compile_kwargs or {}), **more)
+
+    def destroy(self) -> None:
+        _engines.discard(self)
+        super().destroy()
+        if self._scratch is not None:
+            self._scratch()
+
+
+_PRECISIONS = ("bf16", "bfloat16", "fp16")
+_COUNTS = ("micro_steps", "global_steps", "global_samples", "skipped_steps")
+
+
+def _scratch() -> str:
+    """Where checkpoints are made that are then linked to wherever save_checkpoint() is told: one directory for all ranks."""
+    place = os.getcwd() if os.access(".", os.W_OK) else None
+    made = [tempfile.mkdtemp(prefix=".strata-", dir=place) if comm.get_rank() == 0 else ""]
+    if comm.get_world_size() > 1:
+        torch.distributed.broadcast_object_list(made)
+    return made[0]

@@ -1,0 +1,30 @@
+"""deepspeed.runtime.zero.partition_parameters: what transformers and TRL take from it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+
+from ..._install import missing
+from ...accelerator import get_accelerator
+from . import GatheredParameters, Init
+
+__all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "get_accelerator"]
+__getattr__ = missing(__name__)
+
+_orig_torch_arange = torch.arange
+
+
+class ZeroParamStatus(enum.Enum):
+    """Where a parameter with ds_status is; none has that here."""
+
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
+
+
+def zero_wrapper_for_fp_tensor_constructor(function: Any, *_: Any, **__: Any) -> Any:
+    """Init changes how no tensor is made."""
+    return function
