@@ -1,17 +1,16 @@
 #!/bin/sh
-# test_python.sh DIR - installs the Python package by pip into a virtual environment in DIR, with PyTorch (CPU), transformers,
-# accelerate and peft, and runs all tests of python/tests.
+# test_python.sh DIR - installs the Python package by pip into a virtual environment in DIR, with PyTorch, transformers, accelerate
+# and peft, and runs all tests of python/tests.  PYTHON names the interpreter.
 set -eu
 dir=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-[ -x "$dir/bin/python" ] || python3 -m venv "$dir" || {
-    echo "test_python: python3 -m venv failed; on Debian: apt-get install python3-venv" >&2
+[ -x "$dir/bin/python" ] || "${PYTHON:-python3}" -m venv "$dir" || {
+    echo "test_python: ${PYTHON:-python3} -m venv failed; on Debian: apt-get install python3-venv" >&2
     exit 1
 }
 "$dir/bin/pip" install --quiet --upgrade pip
-"$dir/bin/pip" install --quiet torch --index-url https://download.pytorch.org/whl/cpu
-"$dir/bin/pip" install --quiet numpy transformers accelerate peft "$root"
+"$dir/bin/pip" install --quiet torch numpy transformers accelerate peft "$root"
 cd "$root"
 unset STRATA_LIBRARY STRATA_PROGRAM
 exec "$dir/bin/python" -m unittest discover -s python/tests -t .
