@@ -278,7 +278,7 @@ STRATA_API strata_status strata_optim_set_group(struct strata_optim *opt, uint32
 /** Set the learning rate of group 0 for the following steps, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
 STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr);
 
-/** Set or get the number of steps taken: 0 at creation; set it to resume.
+/** Set or get the number of steps taken: 0 at creation; set it to resume.  It goes no further than 2^64 - 1.
  *
  *  Cost  setting takes a multiplication per step and beta, until beta^step is 0 or no longer changes. */
 STRATA_API void strata_optim_set_step(struct strata_optim *opt, uint64_t step);

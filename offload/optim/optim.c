@@ -245,12 +245,18 @@ static strata_status check_open(const struct strata_optim *opt, bool open, const
     return st_error(STRATA_E_INVAL, open ? "%s: no step has begun" : "%s: a step is open: end or skip it", function);
 }
 
+/* The number of the step behind those taken; the last one there is has no next. */
+static uint64_t next_step(const struct strata_optim *opt)
+{
+    return opt->step + (opt->step < UINT64_MAX);
+}
+
 /* The coefficients of the step behind those taken.  Powers of beta grow by one multiplication per step, as the engine's do. */
 static void begin_step(struct strata_optim *opt, double divisor)
 {
     for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++) {
         const struct st_optim_group *g = &opt->groups[i];
-        const struct st_step_numbers n = {.step = opt->step + 1,
+        const struct st_step_numbers n = {.step = next_step(opt),
                                           .lr = g->optimizer.lr,
                                           .beta1 = g->beta1,
                                           .beta2 = g->beta2,
@@ -279,7 +285,7 @@ static uint64_t apply(struct strata_optim *opt, const struct strata_optim_tensor
 static void end_step(struct strata_optim *opt)
 {
     opt->open = false;
-    opt->step++;
+    opt->step = next_step(opt);
     for (uint32_t i = 0; i < STRATA_OPTIM_GROUPS; i++) {
         opt->groups[i].beta1_power *= opt->groups[i].beta1;
         opt->groups[i].beta2_power *= opt->groups[i].beta2;

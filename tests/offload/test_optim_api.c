@@ -81,6 +81,9 @@ TEST(resumed_bits_are_the_same)
     }
     strata_optim_set_step(resumed, UINT64_MAX / 2); /* the powers have long reached their end */
     assert_int_equal(strata_optim_get_step(resumed), UINT64_MAX / 2);
+    strata_optim_set_step(resumed, UINT64_MAX); /* the count stays there: step 0 would divide by 0 */
+    assert_int_equal(strata_optim_step(resumed, &r, 1, 1, NULL), STRATA_OK);
+    assert_true(strata_optim_get_step(resumed) == UINT64_MAX && (want.weight[0] & 0x7f80) != 0x7f80);
     strata_optim_destroy(opt);
     strata_optim_destroy(resumed);
 }
