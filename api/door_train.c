@@ -452,6 +452,8 @@ strata_status strata_training_save(struct strata_training *run, bool asked, uint
 {
     if (run == NULL)
         return st_error_missing(__func__, "run");
+    if (asked && !st_handle_saves(model_of(run)))
+        return st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", __func__);
     if (run->done >= run->steps || !st_handle_saves(model_of(run)))
         return STRATA_OK;
     look(run, false);

@@ -171,7 +171,9 @@ STRATA_API strata_status strata_training_json(struct strata_training *run, const
  * @param asked          save now
  * @param metrics_bytes  as strata_save_opts.metrics_bytes
  *
- * @return STRATA_E_INVAL  run is NULL; the status that ended the engine
+ * @return STRATA_E_INVAL  run is NULL, or a save is asked for and the configuration names no directory; without one nothing else
+ *                         is due
+ *         the status that ended the engine
  */
 STRATA_API strata_status strata_training_save(struct strata_training *run, bool asked, uint64_t metrics_bytes);
 

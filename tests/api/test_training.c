@@ -138,6 +138,11 @@ TEST_SETUP(a_run_has_the_weights_of_its_calls, scratch_create, scratch_remove)
              " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}, \"strata\": {\"threads\": 2}}");
     assert_ok(run_open(&plain, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&plain));
+    opts = options(&plain, STEPS);
+    assert_ok(strata_training_open(&t, plain.engine, &opts));
+    assert_refused(strata_training_save(t, true, 0), "strata.save"); /* it names no directory */
+    assert_ok(strata_training_save(t, false, 0));
+    strata_training_close(t);
     assert_ok(run_train(&plain, 0, STEPS, NULL));
     weights_of(&plain, want);
     run_close(&plain);
