@@ -207,9 +207,11 @@ static strata_status start(struct run *r, const char *saves)
             return st;
     }
     load.fill = first_values;
-    if (strata_checkpoint_open(&saved, saves) != STRATA_OK)
+    st = strata_checkpoint_open(&saved, saves);
+    if (st == STRATA_E_INPUT) /* there is none; one that is damaged ends the program */
         return strata_engine_load_layers(r->engine, &load);
-    st = strata_engine_resume(r->engine, saved, NULL);
+    if (st == STRATA_OK)
+        st = strata_engine_resume(r->engine, saved, NULL);
     strata_checkpoint_close(saved);
     return st;
 }
@@ -261,11 +263,15 @@ static strata_status one_batch(struct run *r, uint64_t batch, bool trains, doubl
     return strata_engine_micro_end(r->engine);
 }
 
-static strata_status train(struct run *r, uint64_t steps)
+/* Up to this many steps; *made: out, whether there were any. */
+static strata_status train(struct run *r, uint64_t steps, int *made)
 {
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     strata_status st = strata_engine_get_info(r->engine, &info);
 
+    *made = info.steps < steps;
+    if (st == STRATA_OK && !*made)
+        printf("the run has made %llu steps already: give more to go on\n", (unsigned long long)info.steps);
     for (uint64_t step = info.steps; step < steps && st == STRATA_OK; step++) {
         struct strata_layers_end end = STRATA_LAYERS_END_INIT;
         struct strata_step result = STRATA_STEP_INIT;
@@ -325,6 +331,7 @@ static strata_status save(struct run *r)
 int main(int argc, char **argv)
 {
     struct run r = {0};
+    int made = 0;
     strata_status st;
 
     if (argc < 4) {
@@ -335,10 +342,10 @@ int main(int argc, char **argv)
     if (st == STRATA_OK)
         st = start(&r, argv[3]);
     if (st == STRATA_OK)
-        st = train(&r, strtoull(argv[2], NULL, 10));
+        st = train(&r, strtoull(argv[2], NULL, 10), &made);
     if (st == STRATA_OK)
         st = evaluate(&r);
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && made)
         st = save(&r);
     if (st != STRATA_OK)
         fprintf(stderr, "layers: %s: %s\n", strata_status_text(st), strata_last_error());

@@ -84,6 +84,13 @@ LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 120 "$work/layers_pa
 LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 300 "$work/layers_parts" strata.threads=1 >"$work/layers_second.txt"
 grep ^weights "$work/layers.txt" >"$work/layers_digest"
 grep ^weights "$work/layers_second.txt" | diff "$work/layers_digest" -
+LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 300 "$work/layers_parts" | grep -q "300 steps already"
+for manifest in "$work"/layers_parts/step-*/manifest.json; do echo damaged >"$manifest"; done
+if LD_LIBRARY_PATH=$libdir "$work/layers_shared" "$work/drive" 400 "$work/layers_parts" 2>"$work/layers_damaged.txt"; then
+    echo "a damaged checkpoint was passed over"
+    exit 1
+fi
+grep -q manifest.json "$work/layers_damaged.txt"
 
 echo "== exported symbols"
 objdump -p "$libdir/libstrata.so" | grep -q "SONAME  *libstrata.so.${version%.*}\$"
