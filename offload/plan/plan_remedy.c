@@ -188,6 +188,16 @@ static bool trains_all(const struct st_workload *w)
     return w->params == params;
 }
 
+/* What the caller holds itself, where less of it would do. */
+static void put_caller(struct text *t, const struct st_plan *plan, strata_tier tier)
+{
+    const uint64_t held = plan->policy.caller_bytes[tier], needed = plan->program.needed[tier];
+    char size[24];
+
+    if (held > 0 && needed <= plan->capacity.bytes[tier] + held)
+        put(t, ", or lower caller_%s_bytes, which is %s", tier == STRATA_TIER_HOST ? "host" : "device", st_size_text(size, held));
+}
+
 /* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
@@ -197,6 +207,11 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
     put(t, "raise strata.%s_memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or strata.host_memory");
+    put_caller(t, plan, tier);
+    if (st_program_called(&plan->program)) {
+        put(t, smaller_batch_fits(trial) ? ", or lower boundary_bytes of its layers" : "");
+        return;
+    }
     if (smaller_batch_fits(trial))
         put(t, plan->program.workload.generate ? ", or lower model.max_tokens (of a conversation: model.cache_tokens)"
                                                : ", or lower the micro-batch or model.seq_len");
@@ -276,9 +291,10 @@ static bool put_stage(struct text *t, const struct st_plan *plan)
     return fits;
 }
 
-static void put_raise(struct text *t, strata_tier tier)
+static void put_raise(struct text *t, const struct st_plan *plan, strata_tier tier)
 {
     put(t, "%sraise strata.%s_memory", t->used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
+    put_caller(t, plan, tier);
 }
 
 /* What to change where bytes of `tier` are lacking, as text.  The settings that it names have been tried, and fit. */
@@ -294,7 +310,7 @@ static void write_remedy(char *buf, size_t bytes, const struct st_plan *plan, st
         return;
     }
     if (put_stage(&t, plan)) {
-        put_raise(&t, tier);
+        put_raise(&t, plan, tier);
         return;
     }
     if (!find(&trial, plan, tier)) {
@@ -302,7 +318,7 @@ static void write_remedy(char *buf, size_t bytes, const struct st_plan *plan, st
         return;
     }
     put_found(&t, &trial, plan);
-    put_raise(&t, tier);
+    put_raise(&t, plan, tier);
 }
 
 static const char *const tier_keys[STRATA_TIER_COUNT] = {"strata.device_memory", "strata.host_memory", "strata.nvme"};
