@@ -268,6 +268,14 @@ strata_status strata_engine_leave(struct strata_engine *engine)
     return st;
 }
 
+/* The engine knows pages, the caller layers. */
+static strata_status name_layer(const struct strata_engine *e, uint32_t layer, strata_status st, const char *function)
+{
+    return st != STRATA_E_INVAL
+               ? st
+               : st_error(st, "%s: layer %s: %s", function, e->plan->model->layers->layers[layer].name, strata_last_error());
+}
+
 static strata_status use(struct strata_engine *e, enum strata_pass pass, uint32_t layer, struct strata_layer_view *view)
 {
     const struct st_layers *l = e->plan->model->layers;
@@ -279,7 +287,7 @@ static strata_status use(struct strata_engine *e, enum strata_pass pass, uint32_
     if (st == STRATA_OK)
         st = st_engine_caller_use(e->run.engine, l->layers[layer].page, &out.weights);
     if (st == STRATA_OK && pass == STRATA_BACKWARD)
-        st = st_engine_caller_sum(e->run.engine, l->layers[layer].page, &out.sum);
+        st = name_layer(e, layer, st_engine_caller_sum(e->run.engine, l->layers[layer].page, &out.sum), "strata_engine_use");
     return st == STRATA_OK ? st_handle_result(view, &out, sizeof(out), "strata_layer_view") : st;
 }
 
@@ -329,9 +337,11 @@ static strata_status grad(struct strata_engine *e, const struct strata_grad *gra
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         const struct st_tensor *t = &l->tensors[grads[i].tensor];
 
-        if (!t->frozen)
-            st = st_engine_caller_add(e->run.engine, t->page, t->offset + grads[i].first, grads[i].dtype,
-                                      grads[i].elems != 0 ? grads[i].elems : t->elems - grads[i].first, grads[i].values);
+        if (t->frozen)
+            continue;
+        st = st_engine_caller_add(e->run.engine, t->page, t->offset + grads[i].first, grads[i].dtype,
+                                  grads[i].elems != 0 ? grads[i].elems : t->elems - grads[i].first, grads[i].values);
+        st = name_layer(e, t->layer, st, "strata_engine_grad");
     }
     return st;
 }

@@ -87,6 +87,8 @@ static strata_status check_plane(const struct strata_engine *e, const struct ask
 
     if ((unsigned)a->plane > STRATA_PLANE_MOMENT2)
         return st_error(STRATA_E_INVAL, "%s: plane %u: weight, moment1 and moment2 are possible", function, (unsigned)a->plane);
+    if (a->plane != STRATA_PLANE_WEIGHT && !st_engine_trains(e->run.engine))
+        return st_error(STRATA_E_INVAL, "%s: %s: after strata_engine_end_training() there are weights alone", function, t->name);
     if (a->plane == STRATA_PLANE_WEIGHT)
         return t->format != STRATA_NF4
                    ? STRATA_OK
@@ -153,7 +155,7 @@ strata_status strata_engine_read_tensor(struct strata_engine *engine, uint32_t i
                                         uint64_t elems, strata_dtype dtype, void *out)
 {
     const struct asked a = {.tensor = index, .plane = plane, .first = first, .elems = elems, .dtype = dtype};
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
@@ -190,6 +192,17 @@ struct loading {
     atomic_uint_fast64_t done;
 };
 
+/* The caller's function says nothing but a status. */
+static strata_status call_fill(const struct loading *l, const struct st_layers_piece *p, float *out)
+{
+    const strata_status st = l->opts->fill(l->opts->fill_ctx, p->tensor, p->tensor_first, p->count, out);
+
+    return st == STRATA_OK ? STRATA_OK
+                           : st_error(st, "strata_load_opts.fill: %s, elements %llu to %llu: %s",
+                                      l->model->layers->tensors[p->tensor].name, (unsigned long long)p->tensor_first,
+                                      (unsigned long long)(p->tensor_first + p->count), strata_status_text(st));
+}
+
 /* Values of a part of a page: several workers ask at once. */
 static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
@@ -203,7 +216,7 @@ static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t cou
         if (l->named != NULL && st_hf_named_has(l->named, p.tensor))
             st = st_hf_named_read(l->named, p.tensor, p.tensor_first, p.count, out + p.range_first);
         else if (l->opts->fill != NULL)
-            st = l->opts->fill(l->opts->fill_ctx, p.tensor, p.tensor_first, p.count, out + p.range_first);
+            st = call_fill(l, &p, out + p.range_first);
     }
     return st == STRATA_OK ? st_handle_watch(l->model, "loading weights", atomic_fetch_add(&l->done, count) + count, l->total)
                            : st;

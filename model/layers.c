@@ -79,6 +79,16 @@ static uint64_t elems_of(const struct strata_layer_tensor *t)
     return elems;
 }
 
+static strata_status refuse_shape(const struct strata_layer_tensor *t)
+{
+    char shape[STRATA_LAYER_RANK_MAX * 21 + 1] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < t->rank; i++)
+        used += (size_t)snprintf(shape + used, sizeof(shape) - used, i > 0 ? "x%" PRIu64 : "%" PRIu64, t->shape[i]);
+    return st_error(STRATA_E_INVAL, "tensor %s has shape %s: dimensions are 1 or more, elements at most 2^48", t->name, shape);
+}
+
 static strata_status take_tensor(struct st_layers *l, const struct strata_layer_tensor *t, uint32_t layer)
 {
     struct st_tensor *to = &l->tensors[l->tensor_count];
@@ -87,8 +97,10 @@ static strata_status take_tensor(struct st_layers *l, const struct strata_layer_
 
     if (st != STRATA_OK)
         return st;
-    if (t->rank > STRATA_LAYER_RANK_MAX || elems_of(t) == 0)
-        return st_error(STRATA_E_INVAL, "tensor %s: rank %u, or a dimension of it, is out of range", t->name, t->rank);
+    if (t->rank > STRATA_LAYER_RANK_MAX)
+        return st_error(STRATA_E_INVAL, "tensor %s has rank %u: at most %u is possible", t->name, t->rank, STRATA_LAYER_RANK_MAX);
+    if (elems_of(t) == 0)
+        return refuse_shape(t);
     if (t->group != STRATA_FROZEN && t->group >= l->group_count)
         return st_error(STRATA_E_INVAL, "tensor %s: parameter group %u, and there %s %u", t->name, t->group,
                         l->group_count == 1 ? "is" : "are", l->group_count);
@@ -118,9 +130,13 @@ static strata_status take_layer(struct st_layers *l, const struct strata_layer *
         return st;
     if (from->tensor_count == 0 || from->tensors == NULL)
         return st_error(STRATA_E_INVAL, "layer %s has no tensor: join it to a neighbour", from->name);
-    if (from->boundary_bytes > BYTES_MOST || !(from->forward_flops >= 0) || !(from->backward_flops >= 0) ||
-        !isfinite(from->forward_flops) || !isfinite(from->backward_flops))
-        return st_error(STRATA_E_INVAL, "layer %s: boundary_bytes or FLOPs are out of range", from->name);
+    if (from->boundary_bytes > BYTES_MOST)
+        return st_error(STRATA_E_INVAL, "layer %s: boundary_bytes %" PRIu64 ": at most 2^50 are possible", from->name,
+                        from->boundary_bytes);
+    if (!(from->forward_flops >= 0) || !(from->backward_flops >= 0) || !isfinite(from->forward_flops) ||
+        !isfinite(from->backward_flops))
+        return st_error(STRATA_E_INVAL, "layer %s: forward_flops %g and backward_flops %g must be finite and 0 or more",
+                        from->name, from->forward_flops, from->backward_flops);
     if (from->resident && from->boundary_bytes > 0)
         return st_error(STRATA_E_INVAL, "layer %s is resident and has a boundary: only ordered layers have one", from->name);
     snprintf(l->layers[index].name, sizeof(l->layers[index].name), "%s", from->name);

@@ -242,6 +242,21 @@ static void note_keys(const struct st_config_source *was, const struct st_config
     }
 }
 
+/* Rates of parameter groups, as the configuration's own; a checkpoint may not say them. */
+static void note_rates(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    const char *a = was->group_rates, *b = is->group_rates;
+
+    while (*a != '\0' && *b != '\0') {
+        const int then = (int)strcspn(a, "\n"), now = (int)strcspn(b, "\n");
+
+        if (then != now || strncmp(a, b, (size_t)now) != 0)
+            st_log(ST_LOG_NOTICE, "parameter group %.*s from here on; in %s it was %.*s", now, b, name, then, a);
+        a += then + (a[then] != '\0');
+        b += now + (b[now] != '\0');
+    }
+}
+
 /* The number of sequences in a step decides which step sees which; other keys may change. */
 static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name, bool *rescales)
 {
@@ -286,8 +301,10 @@ strata_status st_resume_compare(const struct st_manifest *m, const char *name, c
         st = compare_data(m, &is, name);
     if (st == STRATA_OK)
         st = compare_config(m, &is, name, rescales);
-    if (st == STRATA_OK)
+    if (st == STRATA_OK) {
+        note_rates(m, &is, name);
         note_place(m, &is, name);
+    }
     st_manifest_fini(&is);
     return st;
 }

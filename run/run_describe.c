@@ -10,6 +10,7 @@
 #include "run/checkpointer.h"
 #include "strata/strata.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -114,6 +115,17 @@ static strata_status digest_shapes(struct st_manifest *m)
     return STRATA_OK;
 }
 
+/* A line for each parameter group, for who resumes. */
+static void put_rates(struct st_manifest *m, const struct st_layers *layers)
+{
+    size_t used = 0;
+
+    for (uint32_t g = 0; g < layers->group_count; g++)
+        used += (size_t)snprintf(m->group_rates + used, sizeof(m->group_rates) - used, "%s: lr_scale %.9g, weight_decay %.9g\n",
+                                 layers->groups[g].name, layers->groups[g].lr_scale, layers->groups[g].weight_decay);
+    assert(used < sizeof(m->group_rates));
+}
+
 static strata_status put_model(struct st_manifest *m, const struct st_run *run)
 {
     const struct st_workload *w = st_run_workload(run);
@@ -125,6 +137,8 @@ static strata_status put_model(struct st_manifest *m, const struct st_run *run)
         st = put_name(m->model_source, sizeof(m->model_source), "model's directory", run->directory);
     if (st == STRATA_OK)
         st = put_groups(m, w);
+    if (run->layers != NULL)
+        put_rates(m, run->layers);
     if (st == STRATA_OK)
         st = put_tensors(m, run);
     return st == STRATA_OK ? digest_shapes(m) : st;

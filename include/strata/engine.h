@@ -181,8 +181,9 @@ STRATA_API void strata_engine_request(struct strata_engine *engine, uint32_t bit
 STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
 
 /**
- * The same where only the weights are wanted from now on: optimizer state on NVMe is not written back. Evaluations and exports
- * may follow; strata_engine_step(), strata_engine_digest() and saves are STRATA_E_INVAL until strata_engine_load().
+ * The same where only the weights are wanted from now on: optimizer state on NVMe is not written back. Evaluations, exports and
+ * strata_engine_read_tensor() of weights may follow; strata_engine_step(), strata_engine_digest() and saves are STRATA_E_INVAL
+ * until strata_engine_load().
  *
  * @return as strata_engine_step()
  */
@@ -368,8 +369,9 @@ STRATA_API strata_status strata_engine_json(struct strata_engine *engine, uint64
  */
 STRATA_API strata_status strata_engine_write_trace(struct strata_engine *engine, FILE *file);
 
-/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.  A step's
- *  wait for another rank ends, too; what ranks exchange between steps (a save, digests, values of tensors) comes to its end first.
+/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.  A
+ * step's wait for another rank ends, too; what ranks exchange between steps (a save, digests, values of tensors) comes to its end
+ * first.
  *
  *  Thread  any, at any time between creation and destruction, and in signal handlers. */
 STRATA_API void strata_engine_cancel(struct strata_engine *engine);

@@ -59,7 +59,7 @@ extern "C" {
 /** A tensor of a layer. */
 struct strata_layer_tensor {
     const char *name;                      /**< unique in the model; 1 to 95 bytes of UTF-8 */
-    uint32_t rank;                         /**< 0 to STRATA_LAYER_RANK_MAX; 0: one element */
+    uint32_t rank;                         /**< 0 to STRATA_LAYER_RANK_MAX; 0: one element; at most 2^48 elements */
     uint32_t group;                        /**< parameter group, or STRATA_FROZEN */
     uint64_t shape[STRATA_LAYER_RANK_MAX]; /**< [rank], each 1 or more; row-major */
     strata_dtype dtype;                    /**< of its weights: F32, or the model's; INVALID (0): the model's */
@@ -71,7 +71,8 @@ struct strata_layer {
     const struct strata_layer_tensor *tensors; /**< [tensor_count] */
     uint32_t tensor_count;
     bool resident;           /**< always on the device, usable in any order */
-    uint64_t boundary_bytes; /**< ordered layers: the most that one micro-batch keeps from forward for backward; 0: nothing */
+    uint64_t boundary_bytes; /**< ordered layers: the most that one micro-batch keeps from forward for backward, at most 2^50; 0:
+                                  nothing */
     double forward_flops;    /**< of one micro-batch, for figures and bounds; 0: unknown */
     double backward_flops;   /**< the same, recomputation included */
 };
@@ -89,7 +90,8 @@ struct strata_layers_opts {
     size_t opts_size;                        /**< sizeof(struct strata_layers_opts) */
     const char *name;                        /**< for reports and checkpoints; NULL: "layers" */
     const struct strata_layer *layers;       /**< [layer_count] in forward order; tensors in this order are the parameter order
-                                                  of digests, whichever layers are resident */
+                                                  of digests, whichever layers are resident.  At most 65536 layers with 2^18
+                                                  tensors in all */
     const struct strata_param_group *groups; /**< [group_count]; NULL: one, which the configuration describes */
     uint32_t layer_count, group_count;
     enum strata_use use;     /**< TRAIN; EVAL: forward only; PLAN: nothing is run.  Not GENERATE */
@@ -163,8 +165,8 @@ STRATA_API strata_status strata_engine_find_tensor(const struct strata_engine *e
 
 /** Which values of a tensor. */
 enum strata_plane {
-    STRATA_PLANE_WEIGHT = 0,  /**< the fp32 master where there is one, else the weight */
-    STRATA_PLANE_MOMENT1 = 1, /**< of a trained tensor; 0 before the first step */
+    STRATA_PLANE_WEIGHT = 0,  /**< the fp32 master where there is one, else the weight, as after strata_engine_end_training() */
+    STRATA_PLANE_MOMENT1 = 1, /**< of a trained tensor; 0 before the first step; gone after strata_engine_end_training() */
     STRATA_PLANE_MOMENT2 = 2, /**< the same; optimizers with two moments */
 };
 
@@ -184,7 +186,7 @@ enum strata_plane {
  *         otherwise as strata_engine_flush()
  *
  * Cost    reads what the part's chunks have on NVMe.  No allocation.
- * Ranks   collective: every rank asks for the same part, and each gets the values.
+ * Ranks   collective: every rank asks for the same part, and each gets the values.  STRATA_E_CONFIG: they ask for others.
  */
 STRATA_API strata_status strata_engine_read_tensor(struct strata_engine *engine, uint32_t index, enum strata_plane plane,
                                                    uint64_t first, uint64_t elems, strata_dtype dtype, void *out);
@@ -195,11 +197,11 @@ STRATA_API strata_status strata_engine_read_tensor(struct strata_engine *engine,
  * @param dtype   of the values: F32, BF16, F16, widened exactly
  * @param values  [elems] dtype, in; borrowed during the call
  *
- * All else as strata_engine_read_tensor(); after a failure of the drive the engine has ended.  What the run has saved stays what
- * it is: a checkpoint after this one has the new values.
+ * All else as strata_engine_read_tensor(), but STRATA_E_INVAL after strata_engine_end_training(); after a failure of the drive
+ * the engine has ended.  What the run has saved stays what it is: a checkpoint after this one has the new values.
  *
  * Numerics  weights are rounded as strata_engine_load() rounds them; moments in bf16 to nearest even.
- * Ranks     collective: every rank gives the same part and the same values.
+ * Ranks     collective: every rank gives the same part and the same values.  STRATA_E_CONFIG: they do not; nothing is written.
  */
 STRATA_API strata_status strata_engine_write_tensor(struct strata_engine *engine, uint32_t index, enum strata_plane plane,
                                                     uint64_t first, uint64_t elems, strata_dtype dtype, const void *values);
@@ -209,7 +211,7 @@ STRATA_API strata_status strata_engine_write_tensor(struct strata_engine *engine
  *  @param tensor  its index in parameter order (strata_tensor_info.index)
  *  @param values  [elems] f32, out
  *
- *  @return other than STRATA_OK: the load ends with it */
+ *  @return other than STRATA_OK: the load ends with it, and the sentence names the tensor */
 typedef strata_status strata_fill_fn(void *ctx, uint32_t tensor, uint64_t first, uint64_t elems, float *values);
 
 /** Where a model's first weights come from.  Begin with STRATA_LOAD_OPTS_INIT. */
@@ -373,6 +375,7 @@ struct strata_layers_end {
  * @return STRATA_E_INVAL     a micro-batch is missing or under way, no step is, or an argument is out of its range: nothing has
  *                            changed
  *         STRATA_E_NUMERICS  as strata_engine_step()
+ *         STRATA_E_CONFIG    ranks have other rates or decays for this step than rank 0: the engine has ended on all of them
  *         otherwise as strata_engine_enter(): the step is over
  *
  * Ranks   collective.

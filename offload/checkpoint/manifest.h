@@ -15,14 +15,15 @@
 #include <limits.h>
 #include <stdint.h>
 
-#define ST_MANIFEST_NAME       "manifest.json"
-#define ST_EXTENTS_NAME        "extents.bin"
-#define ST_MANIFEST_VERSION    1u
-#define ST_MANIFEST_BYTES_MAX  (UINT64_C(512) << 20) /* of the file: more than the longest lists take */
-#define ST_MANIFEST_DATA_MAX   65536u                /* token files */
-#define ST_DIGEST_TEXT         33u                   /* 32 hex digits and a NUL */
-#define ST_MANIFEST_PARTS_MAX  1024u
-#define ST_MANIFEST_NOTE_BYTES 1024u /* with the NUL */
+#define ST_MANIFEST_NAME        "manifest.json"
+#define ST_EXTENTS_NAME         "extents.bin"
+#define ST_MANIFEST_VERSION     1u
+#define ST_MANIFEST_BYTES_MAX   (UINT64_C(512) << 20) /* of the file: more than the longest lists take */
+#define ST_MANIFEST_DATA_MAX    65536u                /* token files */
+#define ST_DIGEST_TEXT          33u                   /* 32 hex digits and a NUL */
+#define ST_MANIFEST_PARTS_MAX   1024u
+#define ST_MANIFEST_NOTE_BYTES  1024u /* with the NUL */
+#define ST_MANIFEST_RATES_BYTES 3072u /* of all parameter groups of layers of others: their most, and names, fit */
 
 /* A group of a page; the list has them page by page, in the order in which they lie there. */
 struct st_manifest_group {
@@ -36,7 +37,7 @@ struct st_manifest_group {
 struct st_manifest_tensor {
     char name[96];
     uint32_t page;
-    uint64_t offset, elems; /* from the page's start */
+    uint64_t offset, elems;                /* from the page's start */
     char layer[96], group[96], shape[192]; /* of layers of others: names, and "2x3"; else "" */
 };
 
@@ -80,6 +81,7 @@ struct st_manifest {
     uint32_t group_count;
     struct st_manifest_tensor *tensors; /* [tensor_count] owned; in parameter order.  None: page by page, group by group */
     uint32_t tensor_count;
+    char group_rates[ST_MANIFEST_RATES_BYTES]; /* of layers of others: a line for each parameter group; else "" */
 
     struct st_manifest_data *data; /* [data_count] owned */
     uint32_t data_count;

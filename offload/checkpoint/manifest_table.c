@@ -92,8 +92,13 @@ static const struct field of_optimizer[] = {
     AT_NAMES("moment_format", moment_format, moment_formats),
 };
 static const struct field of_model[] = {
-    AT("name", FIELD_TEXT, model),          AT("source", FIELD_TEXT, model_source), AT("shapes", FIELD_DIGEST, model_shapes),
-    AT("files", FIELD_DIGEST, model_files), AT_NAMES("dtype", dtype, dtypes),       AT("pages", FIELD_U32, page_count),
+    AT("name", FIELD_TEXT, model),
+    AT("source", FIELD_TEXT, model_source),
+    AT("shapes", FIELD_DIGEST, model_shapes),
+    AT("files", FIELD_DIGEST, model_files),
+    AT_NAMES("dtype", dtype, dtypes),
+    AT("pages", FIELD_U32, page_count),
+    AT("group_rates", FIELD_MAYBE, group_rates),
 };
 static const struct field of_data[] = {
     AT("seed", FIELD_WIDE, data_seed),          AT("seq_len", FIELD_U32, data_seq),       AT("order", FIELD_U32, data_order),
@@ -178,12 +183,8 @@ static const struct field of_group[] = {
     OF_GROUP("elems", FIELD_U64, elems),
 };
 static const struct field of_tensor[] = {
-    OF_TENSOR("name", FIELD_TEXT, name),
-    OF_TENSOR("page", FIELD_U32, page),
-    OF_TENSOR("offset", FIELD_U64, offset),
-    OF_TENSOR("elems", FIELD_U64, elems),
-    OF_TENSOR("layer", FIELD_MAYBE, layer),
-    OF_TENSOR("group", FIELD_MAYBE, group),
+    OF_TENSOR("name", FIELD_TEXT, name),    OF_TENSOR("page", FIELD_U32, page),     OF_TENSOR("offset", FIELD_U64, offset),
+    OF_TENSOR("elems", FIELD_U64, elems),   OF_TENSOR("layer", FIELD_MAYBE, layer), OF_TENSOR("group", FIELD_MAYBE, group),
     OF_TENSOR("shape", FIELD_MAYBE, shape),
 };
 static const struct field of_data_file[] = {

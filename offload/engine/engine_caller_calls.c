@@ -344,7 +344,7 @@ static strata_status find_sum(const struct st_engine *eng, uint32_t page, uint32
         return st_error(STRATA_E_INVAL, "add: page %u is frozen", page);
     *out = resident == ST_NO_OP ? c->entered : find_op(eng, ST_OP_PAGE_GRAD, page, c->micro);
     if (resident != ST_NO_OP && c->micro >= c->micros)
-        return st_error(STRATA_E_INVAL, "add: page %u: the step's last micro-batch is over", page);
+        return st_error(STRATA_E_INVAL, "the step's last micro-batch is over");
     if (*out == ST_NO_OP || sum_of(eng, &eng->program->ops[*out], page) == NULL)
         return st_error(STRATA_E_INVAL, "add: page %u: enter its layer's backward first", page);
     return STRATA_OK;

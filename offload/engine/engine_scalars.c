@@ -4,6 +4,7 @@
  * its coefficients are computed when the step begins, and it cannot be skipped. */
 #include "offload/engine/engine_internal.h"
 
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
@@ -247,19 +248,23 @@ void st_engine_tally(struct st_engine *eng)
     const bool evaluates = eng->dispatch.phase == ST_PHASE_EVAL; /* has no result that tells of requests */
 
     tallies[program->rank] = (struct st_tally){.overflowed = st_engine_overflowed(eng),
-                                               .requests = evaluates ? 0 : atomic_exchange(&eng->requests, 0)};
+                                               .requests = evaluates ? 0 : atomic_exchange(&eng->requests, 0),
+                                               .rates = st_checksum64(eng->sets, sizeof(eng->sets))};
 }
 
-/* What the ranks say beside norms and losses; returns the weights that have overflowed, which at stage 0 all of them count. */
-static uint64_t take_tallies(struct st_engine *eng, const struct st_tally *tallies)
+/* What the ranks say beside norms and losses.  @param overflowed  out: the weights that have, which at stage 0 all of them count
+ */
+static strata_status take_tallies(struct st_engine *eng, const struct st_tally *tallies, uint64_t *overflowed)
 {
-    uint64_t overflowed = 0;
-
+    *overflowed = 0;
     for (uint32_t r = 0; r < eng->program->ranks; r++) {
+        if (tallies[r].rates != tallies[0].rates)
+            return st_error(STRATA_E_CONFIG,
+                            "rank %u has other learning rates or weight decays for this step than rank 0: give all the same", r);
         eng->result.requests |= tallies[r].requests;
-        overflowed += eng->program->stage > 0 || r == eng->program->rank ? tallies[r].overflowed : 0;
+        *overflowed += eng->program->stage > 0 || r == eng->program->rank ? tallies[r].overflowed : 0;
     }
-    return overflowed;
+    return STRATA_OK;
 }
 
 strata_status st_engine_end_of_step(struct st_engine *eng)
@@ -268,6 +273,7 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
     const struct st_norm *host = st_engine_pointer(eng, eng->program->at.norms_host);
     const struct st_workload *w = &eng->program->workload;
     const double *losses = st_scalars_losses(eng->program, device);
+    strata_status st = STRATA_OK;
     uint64_t overflowed;
     double sum = 0;
 
@@ -281,9 +287,11 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
         eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : (double)NAN;
     overflowed = st_engine_overflowed(eng);
     if (eng->program->ranks > 1)
-        overflowed = take_tallies(eng, st_scalars_tallies(eng->program, device));
+        st = take_tallies(eng, st_scalars_tallies(eng->program, device), &overflowed);
     else
         eng->result.requests = atomic_exchange(&eng->requests, 0);
+    if (st != STRATA_OK)
+        return st;
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
     return eng->divisor > 0 ? close_training_step(eng, device, host) : close_dropped_step(eng);

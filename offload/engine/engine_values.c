@@ -4,6 +4,7 @@
  * so nothing is allocated.  Of several ranks each has its slices: a read is completed by a gather, a write is made by all. */
 #include "offload/engine/engine_internal.h"
 
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 
 #include <assert.h>
@@ -98,11 +99,12 @@ static strata_dtype moment_dtype(const struct st_program *program)
     return program->moment_format == ST_MOMENTS_BF16 ? STRATA_BF16 : STRATA_F32;
 }
 
-/* Whether a chunk's weights are its masters' business, too; rounded as they are stored, they are themselves. */
+/* Whether a chunk's weights are its masters' business, too; rounded as they are stored, they are themselves.  Once training has
+ * ended there are no masters. */
 static bool takes_master(const struct values *v, const struct st_chunk *chunk)
 {
     return v->what->plane == ST_PLANE_WEIGHT && chunk->state != ST_WHERE_NONE && chunk->master != ST_MASTER_WEIGHT &&
-           (v->in != NULL || v->what->dtype != chunk->format);
+           (v->in != NULL || (v->what->dtype != chunk->format && !v->eng->state_ends));
 }
 
 static strata_status read_tile(struct values *v, const struct st_chunk *chunk, unsigned char *state, uint64_t at, uint64_t elems,
@@ -321,12 +323,33 @@ static strata_status share(struct values *v)
     return st;
 }
 
+/* Before anything is read or written: whether all ranks ask for the same part, and give the same values. */
+static strata_status check_alike(struct values *v)
+{
+    const struct st_values *w = v->what;
+    const uint64_t words[] = {w->page, w->plane, w->first, w->elems, w->dtype};
+    uint64_t mine = st_checksum64(words, sizeof(words)), *const all = (uint64_t *)(void *)v->eng->answers;
+    strata_status st = STRATA_OK;
+
+    if (v->eng->program->ranks == 1)
+        return st;
+    if (v->in != NULL)
+        mine += st_checksum64(v->in, w->elems * strata_dtype_bytes(w->dtype));
+    st = st_engine_gather(v->eng, &mine, sizeof(mine), all, "the digest of a part of a tensor");
+    for (uint32_t r = 1; r < v->eng->program->ranks && st == STRATA_OK; r++)
+        if (all[r] != all[0])
+            st = st_error(STRATA_E_CONFIG, "rank %u names another part of a tensor than rank 0, or gives other values", r);
+    return st;
+}
+
 strata_status st_engine_read_values(struct st_engine *eng, const struct st_values *what, void *out)
 {
     struct values v = {.eng = eng, .what = what, .out = out};
     const bool cut = st_program_cuts(eng->program) > 1;
-    strata_status st;
+    strata_status st = check_alike(&v);
 
+    if (st != STRATA_OK)
+        return st;
     if (cut)
         memset(out, 0, what->elems * strata_dtype_bytes(what->dtype));
     st = st_engine_agree(eng, run(&v), "a part of a tensor");
@@ -340,6 +363,8 @@ strata_status st_engine_write_values(struct st_engine *eng, const struct st_valu
 
     if (eng->base_saved && what->first >= eng->program->workload.pages[what->page].trained_elems)
         return st_error(STRATA_E_INVAL, "what is frozen belongs to the checkpoints of this run: write it before the first save");
+    if ((st = check_alike(&v)) != STRATA_OK)
+        return st;
     eng->has_moments = eng->has_moments || what->plane != ST_PLANE_WEIGHT;
     st = st_engine_agree(eng, run(&v), "a part of a tensor");
     if (st == STRATA_OK && st_program_cuts(eng->program) > 1 && eng->program->pages[what->page].weight_region != ST_NO_BUFFER)

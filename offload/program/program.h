@@ -385,6 +385,7 @@ struct st_norm {
 struct st_tally {
     uint64_t overflowed; /* weights that rounded to infinity on this rank since the start */
     uint64_t requests;
+    uint64_t rates; /* digest of the rates and decays of the step's update, which all ranks must have alike */
 };
 static inline uint64_t st_scalars_bytes(const struct st_program *program)
 {

@@ -39,8 +39,9 @@ static struct strata_layer_tensor tensor(const char *name, uint32_t group, uint6
 
 static strata_status open_model(struct net *n)
 {
-    static const struct strata_param_group groups[] = {{.name = "decayed"},
-                                                       {.name = "plain", .lr_scale = 2, .own_weight_decay = true}};
+    const struct strata_param_group groups[] = {
+        {.name = "decayed"},
+        {.name = "plain", .lr_scale = n->opts.lr_scale != 0 ? n->opts.lr_scale : 2, .own_weight_decay = true}};
     struct strata_layers_opts o = STRATA_LAYERS_OPTS_INIT;
     struct strata_layer_tensor table = tensor("table", 0, NET_VOCAB, W), gain, blocks[NET_BLOCKS][3];
     struct strata_layer layers[NET_LAYERS] = {{0}};
@@ -79,6 +80,7 @@ static strata_status open_model(struct net *n)
     o.group_count = 2;
     o.use = n->opts.use;
     o.caller_threads = 1;
+    o.caller_host_bytes = n->opts.caller_host_bytes;
     o.scales_loss = strstr(n->opts.text, "fp16") != NULL && !n->opts.unscaled;
     o.comm = n->opts.comm;
     return strata_layers_open(&n->model, n->config, &o);

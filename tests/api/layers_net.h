@@ -24,7 +24,9 @@ struct net_opts {
     enum strata_use use;
     bool renamed, reshaped, regrouped; /* another model: a layer's name, a tensor's shape or parameter group */
     bool resident;                     /* every layer stays on the device */
-    bool unscaled;                     /* losses are not scaled although the configuration says fp16 */
+    uint64_t caller_host_bytes;
+    double lr_scale; /* of a parameter group; 0: the net's */
+    bool unscaled;   /* losses are not scaled although the configuration says fp16 */
     struct strata_comm *comm;
     uint32_t rank, ranks; /* whose micro-batches it takes; 0 ranks: one */
 };

@@ -121,6 +121,40 @@ TEST(another_model_is_named)
     }
 }
 
+static char told[1024];
+
+static void tell(void *ctx, enum strata_log_level level, const char *line)
+{
+    (void)ctx;
+    if (level == STRATA_LOG_NOTICE && strstr(line, "parameter group") != NULL)
+        snprintf(told, sizeof(told), "%s", line);
+}
+
+/* As the configuration's own rates, those of a group may change, and a notice says so. */
+TEST(other_rates_of_a_group_are_told)
+{
+    const char *overrides[8];
+    struct net_opts o;
+    struct net n;
+
+    save_and_go_on("rates", false);
+    open_saves(&o, overrides, "rates", false);
+    for (uint32_t i = 0; i < 2; i++) {
+        o.lr_scale = i == 0 ? 0 : 0.5;
+        assert_ok(net_start(&n, &o));
+        told[0] = '\0';
+        strata_log_configure(tell, NULL, STRATA_LOG_NOTICE);
+        assert_ok(resume(&n, "rates"));
+        strata_log_configure(NULL, NULL, STRATA_LOG_ERROR);
+        if (i == 0)
+            assert_string_equal(told, "");
+        else if (strstr(told, "parameter group plain: lr_scale 0.5, weight_decay 0 from here on; in") == NULL ||
+                 strstr(told, "it was plain: lr_scale 2, weight_decay 0") == NULL)
+            fail_msg("%s", told);
+        net_close(&n);
+    }
+}
+
 /* What is written by name is in the next checkpoint; what is frozen cannot change any more. */
 TEST(written_values_are_saved)
 {
@@ -156,7 +190,7 @@ struct rank {
     struct strata_comm comm;
     struct net_opts opts;
     struct net net;
-    strata_status st;
+    strata_status st, refused[3];
     bool drops;
     char sentence[512], digest[80];
     double loss;
@@ -197,30 +231,55 @@ static void *run_rank(void *ctx)
     return NULL;
 }
 
+static struct rank all[RANKS_MOST];
+
+/* Each on a thread of its own. */
+static void start_ranks(uint32_t ranks, const char *const *overrides, uint32_t count, uint64_t deadline_ns, void *(*work)(void *))
+{
+    struct st_comm *comms[RANKS_MOST];
+
+    if (ranks > 1)
+        assert_ok(st_comm_threads_open(comms, ranks, deadline_ns));
+    for (uint32_t i = 0; i < ranks; i++) {
+        const bool drops = all[i].drops;
+
+        all[i] = (struct rank){.drops = drops};
+        all[i].opts = (struct net_opts){.overrides = overrides, .override_count = count, .rank = i, .ranks = ranks};
+        if (ranks > 1) {
+            all[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+            all[i].opts.comm = &all[i].comm;
+        }
+        assert_int_equal(pthread_create(&all[i].thread, NULL, work, &all[i]), 0);
+    }
+}
+
+static void join_ranks(uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++)
+        pthread_join(all[i].thread, NULL);
+}
+
+static void close_ranks(uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++) {
+        net_close(&all[i].net);
+        if (ranks > 1)
+            st_comm_close(all[i].comm.comm);
+    }
+}
+
 /* `ranks` of them, each with its part of four micro-batches, at a stage; drops: the one that drops its second step. */
 static void run_ranks(uint32_t ranks, const char *stage, uint32_t drops, char digest[80], double *loss)
 {
     static const char *const accums[] = {"", "4", "2", "", "1"};
     char accum[64];
     const char *overrides[] = {accum, "strata.leaves=4", stage, "strata.threads=1"};
-    static struct rank all[RANKS_MOST];
-    struct st_comm *comms[RANKS_MOST];
 
-    memset(all, 0, sizeof(all));
     snprintf(accum, sizeof(accum), "gradient_accumulation_steps=%s", accums[ranks]);
-    if (ranks > 1)
-        assert_ok(st_comm_threads_open(comms, ranks, DEADLINE_NS));
-    for (uint32_t i = 0; i < ranks; i++) {
-        all[i].opts = (struct net_opts){.overrides = overrides, .override_count = 4, .rank = i, .ranks = ranks};
-        all[i].drops = i == drops;
-        if (ranks > 1) {
-            all[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
-            all[i].opts.comm = &all[i].comm;
-        }
-        assert_int_equal(pthread_create(&all[i].thread, NULL, run_rank, &all[i]), 0);
-    }
     for (uint32_t i = 0; i < ranks; i++)
-        pthread_join(all[i].thread, NULL);
+        all[i].drops = i == drops;
+    start_ranks(ranks, overrides, 4, DEADLINE_NS, run_rank);
+    join_ranks(ranks);
     for (uint32_t i = 0; i < ranks; i++) {
         if (all[i].st != STRATA_OK)
             fail_msg("rank %u of %u, %s: %s: %s", i, ranks, stage, strata_status_text(all[i].st), all[i].sentence);
@@ -229,11 +288,7 @@ static void run_ranks(uint32_t ranks, const char *stage, uint32_t drops, char di
     }
     snprintf(digest, 80, "%s", all[0].digest);
     *loss = all[0].loss;
-    for (uint32_t i = 0; i < ranks; i++) {
-        net_close(&all[i].net);
-        if (ranks > 1)
-            st_comm_close(all[i].comm.comm);
-    }
+    close_ranks(ranks);
 }
 
 TEST(ranks_have_the_bits_of_one)
@@ -264,6 +319,52 @@ TEST(a_drop_is_everybodys)
     assert_string_equal(here, digest);
 }
 
+/* --- ranks that differ --- */
+
+/* Rank 1 writes another value, then asks for another part, and takes another rate. */
+static void *differ(void *ctx)
+{
+    const double rates[] = {1e-2, 1e-2}, others[] = {1e-2, 2e-2};
+    struct strata_layers_step step = STRATA_LAYERS_STEP_INIT;
+    struct rank *r = ctx;
+    const float one = (float)r->opts.rank;
+    float got;
+
+    if ((r->st = net_start(&r->net, &r->opts)) != STRATA_OK)
+        return NULL;
+    r->refused[0] = strata_engine_write_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 1, STRATA_F32, &one);
+    r->refused[1] = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, r->opts.rank, 1, STRATA_F32, &got);
+    r->st = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 1, STRATA_F32, r->value);
+    step.lr = r->opts.rank == 0 ? rates : others;
+    r->net.step = &step;
+    r->refused[2] = net_step(&r->net, 0);
+    snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    return NULL;
+}
+
+TEST(what_ranks_give_must_be_alike)
+{
+    static const char *const stages[] = {"zero_optimization.stage=0", "zero_optimization.stage=3"};
+
+    for (uint32_t s = 0; s < 2; s++) {
+        const char *overrides[] = {"strata.threads=1", stages[s]};
+        float first;
+
+        assert_ok(net_fill(NULL, 4, 11, 1, &first));
+        start_ranks(2, overrides, 2, DEADLINE_NS, differ);
+        join_ranks(2);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_ok(all[i].st);
+            assert_true(all[i].value[0] == first); /* nothing was written */
+            for (uint32_t k = 0; k < 3; k++)
+                assert_status(all[i].refused[k], STRATA_E_CONFIG, "what differs");
+            if (strstr(all[i].sentence, "rank 1 has other learning rates") == NULL)
+                fail_msg("rank %u: %s", i, all[i].sentence);
+        }
+        close_ranks(2);
+    }
+}
+
 /* --- a rank that never comes --- */
 
 static atomic_bool waits;
@@ -284,30 +385,17 @@ static void *step_alone(void *ctx)
 TEST(a_wait_for_a_silent_rank_is_cancelled)
 {
     const char *overrides[] = {"strata.threads=1", "zero_optimization.stage=3"};
-    static struct rank all[2];
-    struct st_comm *comms[2];
 
-    memset(all, 0, sizeof(all));
-    assert_ok(st_comm_threads_open(comms, 2, ST_COMM_DEADLINE_NS));
-    for (uint32_t i = 0; i < 2; i++) {
-        all[i].opts = (struct net_opts){.overrides = overrides, .override_count = 2, .rank = i, .ranks = 2};
-        all[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
-        all[i].opts.comm = &all[i].comm;
-        assert_int_equal(pthread_create(&all[i].thread, NULL, step_alone, &all[i]), 0);
-    }
+    start_ranks(2, overrides, 2, ST_COMM_DEADLINE_NS, step_alone);
     while (!atomic_load(&waits))
         sched_yield();
     for (uint32_t i = 0; i < 1000; i++) /* until it waits, or nearly so */
         sched_yield();
     strata_engine_cancel(all[0].net.engine);
-    for (uint32_t i = 0; i < 2; i++)
-        pthread_join(all[i].thread, NULL);
+    join_ranks(2);
     assert_status(all[0].st, STRATA_E_CANCELLED, "a cancelled wait");
     assert_ok(all[1].st);
-    for (uint32_t i = 0; i < 2; i++) {
-        net_close(&all[i].net);
-        st_comm_close(all[i].comm.comm);
-    }
+    close_ranks(2);
 }
 
 TEST_MAIN(argc, argv)

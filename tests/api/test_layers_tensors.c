@@ -136,6 +136,39 @@ TEST(values_are_rounded)
     net_close(&n);
 }
 
+/* On NVMe the masters are no longer written back: the weights are there, wherever the state is. */
+TEST(weights_are_there_after_the_end_of_training)
+{
+    static const char nvme_all[] = "zero_optimization.offload_param.device=nvme";
+    static const char nvme_state[] = "zero_optimization.offload_optimizer.device=nvme";
+    char dirs[160];
+    const char *overrides[] = {"bf16.enabled=true", nvme_all, nvme_state, "strata.cache=0", dirs};
+    float before[2][W], after[2][W];
+
+    snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", scratch_path("drive"));
+    scratch_put("drive/.keep", "");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct net_opts o = {.overrides = overrides, .override_count = i == 0 ? 1 : 5};
+        struct net n;
+
+        assert_ok(net_start(&n, &o));
+        assert_ok(net_step(&n, 0));
+        assert_ok(strata_engine_end_training(n.engine));
+        assert_ok(strata_engine_read_tensor(n.engine, 1, STRATA_PLANE_WEIGHT, 0, W, STRATA_F32, after[i]));
+        assert_refused(strata_engine_read_tensor(n.engine, 1, STRATA_PLANE_MOMENT1, 0, W, STRATA_F32, after[i]), "weights alone");
+        assert_refused(strata_engine_write_tensor(n.engine, 1, STRATA_PLANE_WEIGHT, 0, W, STRATA_F32, after[i]), "end_training");
+        net_close(&n);
+        assert_ok(net_start(&n, &o));
+        assert_ok(net_step(&n, 0));
+        assert_ok(strata_engine_read_tensor(n.engine, 1, STRATA_PLANE_WEIGHT, 0, W, STRATA_F32, before[i]));
+        net_close(&n);
+        for (uint32_t k = 0; k < W; k++)
+            assert_true(fabsf(after[i][k] - before[i][k]) <= 0x1p-8f * fabsf(before[i][k])); /* a bf16's */
+    }
+    assert_memory_equal(after[0], after[1], sizeof(after[0]));
+    assert_true(memcmp(after[0], before[0], sizeof(after[0])) != 0);
+}
+
 TEST(wrong_parts_are_refused)
 {
     const char *eight[] = {"strata.moments=8bit"};
@@ -328,6 +361,39 @@ TEST(weights_come_from_files)
 
 /* --- models that cannot be --- */
 
+static strata_status fail_in_bias(void *ctx, uint32_t tensor, uint64_t first, uint64_t elems, float *values)
+{
+    return tensor == 5 ? STRATA_E_IO : net_fill(ctx, tensor, first, elems, values);
+}
+
+/* Only a status comes back: the sentence names what was asked for. */
+TEST(a_fill_that_fails_is_named)
+{
+    struct strata_load_opts o = STRATA_LOAD_OPTS_INIT;
+    struct net n;
+
+    assert_ok(net_start(&n, NULL));
+    o.fill = fail_in_bias;
+    assert_status(strata_engine_load_layers(n.engine, &o), STRATA_E_IO, "a fill that fails");
+    if (strstr(strata_last_error(), "fill: block.1.bias, elements 0 to 41: I/O error") == NULL)
+        fail_msg("%s", strata_last_error());
+    net_close(&n);
+}
+
+/* Of what a model of layers has: no adapters, no length of sequences. */
+TEST(what_does_not_fit_is_told_in_its_words)
+{
+    const char *small[] = {"strata.host_memory=2K", "strata.device_memory=64M"};
+    struct net_opts o = {.overrides = small, .override_count = 2, .caller_host_bytes = UINT64_C(1) << 30};
+    struct net n;
+
+    assert_status(net_open(&n, &o), STRATA_E_NOFIT, "2 KiB");
+    if (strstr(strata_last_error(), "or lower caller_host_bytes, which is 1.00 GiB") == NULL ||
+        strstr(strata_last_error(), "adapters") != NULL || strstr(strata_last_error(), "seq_len") != NULL)
+        fail_msg("%s", strata_last_error());
+    net_close(&n);
+}
+
 TEST(wrong_layers_are_refused)
 {
     const struct strata_layer_tensor good = {.name = "a", .rank = 1, .shape = {4}};
@@ -347,10 +413,22 @@ TEST(wrong_layers_are_refused)
     assert_refused(strata_layers_open(&m, config, &o), "no name");
     t = good;
     t.shape[0] = 0;
-    assert_refused(strata_layers_open(&m, config, &o), "tensor a");
+    assert_refused(strata_layers_open(&m, config, &o), "tensor a has shape 0");
+    t = good;
+    t.rank = 2;
+    t.shape[1] = UINT64_C(1) << 47;
+    assert_refused(strata_layers_open(&m, config, &o),
+                   "shape 4x140737488355328: dimensions are 1 or more, elements at most 2^48");
     t = good;
     t.rank = 9;
-    assert_refused(strata_layers_open(&m, config, &o), "tensor a");
+    assert_refused(strata_layers_open(&m, config, &o), "tensor a has rank 9: at most 8");
+    t = good;
+    l.boundary_bytes = (UINT64_C(1) << 50) + 1;
+    assert_refused(strata_layers_open(&m, config, &o), "boundary_bytes 1125899906842625: at most 2^50");
+    l.boundary_bytes = 0;
+    l.forward_flops = -1;
+    assert_refused(strata_layers_open(&m, config, &o), "forward_flops -1");
+    l.forward_flops = 0;
     t = good;
     t.group = 1;
     assert_refused(strata_layers_open(&m, config, &o), "parameter group 1");
