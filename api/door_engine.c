@@ -194,6 +194,20 @@ static void end_saves(struct strata_engine *e)
         st_log(ST_LOG_WARN, "the last checkpoint was not made: %s", strata_last_error());
 }
 
+/* What a step of layers waits for will not come.  It is dropped, and where it makes a save it goes on to its end for that. */
+static void end_step(struct strata_engine *e)
+{
+    struct st_checkpointer *c = e->run.checkpointer;
+    const bool due = c != NULL && st_checkpointer_is_due(c) && e->run.program->ranks == 1;
+    strata_status st;
+
+    if (!due)
+        st_engine_cancel(e->run.engine);
+    st = st_engine_caller_drop(e->run.engine, NULL);
+    if (due && !e->evaluates)
+        (void)!st_checkpointer_end_step(c, st);
+}
+
 void strata_engine_destroy(struct strata_engine *engine)
 {
     fenv_t floats;
@@ -205,10 +219,8 @@ void strata_engine_destroy(struct strata_engine *engine)
         return;
     }
     st_floats_plain(&floats);
-    if (engine->run.engine != NULL && st_engine_caller_inside(engine->run.engine)) { /* what it waits for will not come */
-        st_engine_cancel(engine->run.engine);
-        (void)!st_engine_caller_drop(engine->run.engine, NULL);
-    }
+    if (engine->run.engine != NULL && st_engine_caller_inside(engine->run.engine))
+        end_step(engine);
     if (engine->run.checkpointer != NULL && engine->loaded)
         end_saves(engine);
     st_floats_restore(&floats);

@@ -158,8 +158,8 @@ static strata_status begin(struct strata_engine *e, const struct strata_layers_s
 
     if (st != STRATA_OK)
         return st;
-    if (e->run.checkpointer != NULL)
-        st_checkpointer_before(e->run.checkpointer);
+    if (e->run.checkpointer != NULL && !s->evaluates)
+        step.saved = st_checkpointer_begin_step(e->run.checkpointer);
     if (!s->evaluates)
         st_config_set_rates(&m->config, e->run.engine);
     rate = e->lr_set ? e->lr : st_lr_at(&m->config.schedule, &m->config.optimizer, st_engine_steps(e->run.engine) + 1);
@@ -378,8 +378,8 @@ static strata_status give_result(struct strata_engine *e, strata_status st, cons
 
     if (!st_engine_caller_inside(e->run.engine))
         e->entered = ST_HANDLE_NO_LAYER;
-    if (st == STRATA_OK && e->run.checkpointer != NULL && !e->evaluates)
-        st = st_checkpointer_after(e->run.checkpointer);
+    if (e->run.checkpointer != NULL && !e->evaluates)
+        st = st_checkpointer_end_step(e->run.checkpointer, st);
     if (st != STRATA_OK || result == NULL)
         return st;
     st_handle_take_step(&step, r);

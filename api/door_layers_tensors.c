@@ -175,7 +175,7 @@ strata_status strata_engine_write_tensor(struct strata_engine *engine, uint32_t 
         return st;
     if ((st = check_part(engine, &a, values, __func__)) == STRATA_OK) {
         if (engine->run.checkpointer != NULL)
-            st_checkpointer_before(engine->run.checkpointer);
+            st_checkpointer_before_write(engine->run.checkpointer);
         st = each_page(engine, &a, NULL, values);
     }
     st_handle_leave(engine);

@@ -405,47 +405,49 @@ bool st_checkpointer_is_due(const struct st_checkpointer *s)
     return s->is_due;
 }
 
-strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tokens, const int32_t *targets,
-                                   const int32_t *positions, struct st_step_result *result)
+struct st_saved *st_checkpointer_begin_step(struct st_checkpointer *s)
 {
-    struct st_engine *engine = s->run->engine;
-    const bool comes = save_may_follow(s);
-    struct st_train_state train;
-    struct st_extents extents;
-    struct st_saved saved = {.extents = &extents, .train = &train};
-    strata_status st;
-
-    if (s->is_due && !st_engine_train_state(engine)->pending)
+    s->comes = save_may_follow(s);
+    if (s->is_due && !st_engine_train_state(s->run->engine)->pending)
         (void)save_now(s); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
-    st = s->is_due || comes ? st_engine_step_saving(engine, tokens, targets, positions, result, &saved)
-                            : st_engine_step(engine, tokens, targets, positions, result);
-    if (st != STRATA_OK && st_engine_goes_on(engine))
+    s->saved = (struct st_saved){.extents = &s->extents, .train = &s->train};
+    return s->is_due || s->comes ? &s->saved : NULL;
+}
+
+strata_status st_checkpointer_end_step(struct st_checkpointer *s, strata_status st)
+{
+    if (st != STRATA_OK && st_engine_goes_on(s->run->engine))
         return st; /* refused, nothing has run: a save is due or held as before */
     drop_held(s);
     if (s->is_due) {
         if (st == STRATA_OK)
-            saved.status = hand_over(s, saved.status, &extents, &train);
-        (void)end_due(s, st != STRATA_OK ? st : saved.status);
+            s->saved.status = hand_over(s, s->saved.status, &s->extents, &s->train);
+        (void)end_due(s, st != STRATA_OK ? st : s->saved.status);
         return st;
     }
-    s->held = comes && st == STRATA_OK && saved.status == STRATA_OK; /* else the save writes what it needs */
+    s->held = s->comes && st == STRATA_OK && s->saved.status == STRATA_OK; /* else the save writes what it needs */
     if (s->held) {
-        s->held_extents = extents;
-        s->held_train = train;
+        s->held_extents = s->extents;
+        s->held_train = s->train;
     }
     return st == STRATA_OK ? st_checkpointer_take_rounds(s, false) : st;
 }
 
-void st_checkpointer_before(struct st_checkpointer *s)
+strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tokens, const int32_t *targets,
+                                   const int32_t *positions, struct st_step_result *result)
+{
+    struct st_saved *saved = st_checkpointer_begin_step(s);
+    struct st_engine *engine = s->run->engine;
+
+    return st_checkpointer_end_step(s, saved != NULL ? st_engine_step_saving(engine, tokens, targets, positions, result, saved)
+                                                     : st_engine_step(engine, tokens, targets, positions, result));
+}
+
+void st_checkpointer_before_write(struct st_checkpointer *s)
 {
     if (s->is_due)
         (void)save_now(s); /* a failure is reported when asked for */
     drop_held(s);
-}
-
-strata_status st_checkpointer_after(struct st_checkpointer *s)
-{
-    return st_checkpointer_take_rounds(s, false);
 }
 
 /* Until the save in progress has ended, if there is one. */

@@ -48,10 +48,12 @@ bool st_checkpointer_is_due(const struct st_checkpointer *s);
 /** A step, which makes what is due. */
 strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tokens, const int32_t *targets,
                                    const int32_t *positions, struct st_step_result *result);
-/** Before a step that another computes, or before values are written: what is due is made now, and what the last step has written
- *  for a save counts no more.  After such a step.  @return a failure between ranks */
-void st_checkpointer_before(struct st_checkpointer *s);
-strata_status st_checkpointer_after(struct st_checkpointer *s);
+/** The same of a step that another computes: before it begins, what it is to save, NULL: nothing; and when it has ended, with
+ *  how, which is returned unless ranks fail to tell each other. */
+struct st_saved *st_checkpointer_begin_step(struct st_checkpointer *s);
+strata_status st_checkpointer_end_step(struct st_checkpointer *s, strata_status st);
+/** Before values are written: what is due is made now, and what the last step has written for a save counts no more. */
+void st_checkpointer_before_write(struct st_checkpointer *s);
 /** What no step has made yet is made now, and ends; how it went is told when asked for.  @return a failure between ranks */
 strata_status st_checkpointer_wait(struct st_checkpointer *s);
 /** Say a failure of the last save in the log, if nobody has asked for it: it is forgotten now. */

@@ -44,6 +44,10 @@ struct st_checkpointer {
     bool held;                        /* the last step has written what one needs: */
     struct st_extents held_extents;   /* where, */
     struct st_train_state held_train; /* and the run's state with it */
+    bool comes;                       /* of the step that is under way: a save may follow it */
+    struct st_saved saved;            /* what it saves, where, and the run's state with it */
+    struct st_extents extents;
+    struct st_train_state train;
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     bool told;            /* whoever began that save has its status */

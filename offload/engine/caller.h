@@ -19,6 +19,7 @@ struct st_caller_step {
     uint32_t sets;                   /* parameter sets with a rate here; the others keep theirs */
     const double *lr, *weight_decay; /* [sets]; NULL: as they are */
     double divisor;                  /* updates in backward: of all ranks together; else 0, and end() has this rank's */
+    struct st_saved *saved;          /* the step saves, as st_engine_step_saving(): filled when end() or drop() is OK; NULL: no */
 };
 
 /* A layer's memory between enter() and leave(). */

@@ -29,7 +29,7 @@ struct st_caller {
     uint8_t *state;             /* [op_count] st_caller_state */
     uint64_t pass_ns[2];        /* the caller's time in layers, by st_pass */
     double *losses;             /* [grad_accum] of this rank, and its divisor; 0: dropped */
-    strata_status status;       /* of the step that has ended, its sentence and its result */
+    strata_status status;       /* of the step that has ended, its sentence (or that of what it was to save) and its result */
     struct st_sentence error;
     struct st_step_result result;
 

@@ -362,14 +362,11 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
     return st != STRATA_OK ? st : st_engine_run_step(eng, result);
 }
 
-strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
-                                    const int32_t *positions, struct st_step_result *result, struct st_saved *saved)
+strata_status st_engine_run_saving(struct st_engine *eng, struct st_step_result *result, struct st_saved *saved)
 {
-    strata_status st = take_tokens(eng, tokens, targets, positions);
+    strata_status st;
 
     assert(eng->program->sets > 0 && updates(eng));
-    if (st != STRATA_OK)
-        return st;
     *saved->train = eng->train;
     saved->train->pending = false;
     saved->status = st_engine_save_base(eng);
@@ -382,6 +379,14 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
     else /* by the update that the step made */
         saved->train->overflowed_host = st_engine_overflowed(eng);
     return STRATA_OK;
+}
+
+strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
+                                    const int32_t *positions, struct st_step_result *result, struct st_saved *saved)
+{
+    const strata_status st = take_tokens(eng, tokens, targets, positions);
+
+    return st != STRATA_OK ? st : st_engine_run_saving(eng, result, saved);
 }
 
 strata_status st_engine_flush_now(struct st_engine *eng, struct st_step_result *result)

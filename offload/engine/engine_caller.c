@@ -135,6 +135,22 @@ static strata_status evaluate(struct st_engine *eng, struct st_step_result *resu
     return STRATA_OK;
 }
 
+static strata_status run_step(struct st_engine *eng)
+{
+    struct st_caller *c = eng->caller;
+    struct st_saved *saved = c->step.saved;
+    strata_status st;
+
+    if (c->step.evaluates)
+        return evaluate(eng, &c->result);
+    if (saved == NULL)
+        return st_engine_run_step(eng, &c->result);
+    st = st_engine_run_saving(eng, &c->result, saved);
+    if (st == STRATA_OK && saved->status != STRATA_OK)
+        st_error_keep(&c->error); /* not the step's, but it has none */
+    return st;
+}
+
 static void *thread_main(void *arg)
 {
     struct st_engine *eng = arg;
@@ -149,7 +165,7 @@ static void *thread_main(void *arg)
         if (!c->running)
             break;
         pthread_mutex_unlock(&eng->lock);
-        st = c->step.evaluates ? evaluate(eng, &c->result) : st_engine_run_step(eng, &c->result);
+        st = run_step(eng);
         pthread_mutex_lock(&eng->lock);
         c->status = st;
         if (st != STRATA_OK)

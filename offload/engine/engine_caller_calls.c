@@ -462,6 +462,7 @@ strata_status st_engine_caller_rates(struct st_engine *eng, const struct st_call
 static strata_status close_step(struct st_engine *eng, struct st_step_result *result)
 {
     struct st_caller *c = eng->caller;
+    const struct st_saved *saved = c->step.evaluates ? NULL : c->step.saved;
     strata_status st;
 
     c->waiting = true;
@@ -471,7 +472,9 @@ static strata_status close_step(struct st_engine *eng, struct st_step_result *re
     c->waiting = c->inside = false;
     if ((st = c->status) != STRATA_OK)
         st = st_error_again(st, &c->error);
-    else if (result != NULL)
+    else if (saved != NULL && saved->status != STRATA_OK)
+        (void)!st_error_again(saved->status, &c->error);
+    if (st == STRATA_OK && result != NULL)
         *result = c->result;
     pthread_mutex_unlock(&eng->lock);
     return st;

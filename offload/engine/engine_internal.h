@@ -168,6 +168,7 @@ void st_engine_start_run(struct st_engine *eng);
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
 /* Run the cycle of a step, or any cycle, and fill eng->result's times and disk bytes; make pending updates. */
 strata_status st_engine_run_step(struct st_engine *eng, struct st_step_result *result);
+strata_status st_engine_run_saving(struct st_engine *eng, struct st_step_result *result, struct st_saved *saved);
 strata_status st_engine_timed_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_flush_now(struct st_engine *eng, struct st_step_result *result);
 /* engine_caller.c: for an engine with eng->caller.  Issue the lane's ops that are ready. */

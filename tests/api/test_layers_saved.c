@@ -1,12 +1,14 @@
 /* tests/api/test_layers_saved.c - a run of layers that is saved and goes on has the bits of one that never ended; a resume with
  * another model says by name what differs; and ranks have the bits of one. */
 #include "api/handles.h"
+#include "core/base/fault.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/api/layers_net.h"
 #include "tests/common/scratch.h"
 #include "tests/common/test.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -56,7 +58,7 @@ static void save_and_go_on(const char *name, bool nvme)
     for (uint64_t step = 0; step < STEPS; step++) {
         assert_ok(net_step(&n, step));
         if (step == 2)
-            assert_ok(strata_engine_save(n.engine, NULL)); /* is made before the next step */
+            assert_ok(strata_engine_save(n.engine, NULL)); /* the next step makes it */
     }
     assert_ok(strata_engine_saved(n.engine, true, &saved));
     assert_int_equal(saved.steps, 3);
@@ -74,6 +76,132 @@ TEST(a_resumed_run_has_the_same_bits)
 {
     save_and_go_on("memory", false);
     save_and_go_on("nvme", true);
+}
+
+/* --- beside a step --- */
+
+/* Steps before a save, the step that makes it, and the digest that it is to have. */
+static void begin_save(struct net *n, struct net_opts *o, const char *overrides[8], const char *name, char digest[80])
+{
+    open_saves(o, overrides, name, false);
+    assert_ok(net_start(n, o));
+    for (uint64_t step = 0; step < 2; step++)
+        assert_ok(net_step(n, step));
+    net_digest(n, digest); /* makes the update */
+    net_close(n);
+    assert_ok(net_start(n, o));
+    for (uint64_t step = 0; step < 2; step++)
+        assert_ok(net_step(n, step));
+    assert_true(n->last.write_bytes == 0);
+    assert_ok(strata_engine_save(n->engine, NULL));
+}
+
+static void check_saved(const struct net_opts *o, const char *name, const char *digest)
+{
+    char here[80];
+    struct net n;
+
+    assert_ok(net_start(&n, o));
+    assert_ok(resume(&n, name));
+    assert_string_equal(net_digest(&n, here), digest);
+    net_close(&n);
+}
+
+/* The next step writes, and ends; a drive that fails meanwhile is told when asked for, and the step has its bits. */
+TEST(a_step_runs_while_the_save_is_made)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    char digest[80], after[80], here[80];
+    const char *overrides[8];
+    struct net_opts o;
+    struct net n;
+
+    begin_save(&n, &o, overrides, "beside", digest);
+    assert_ok(strata_engine_saved(n.engine, false, &saved));
+    assert_false(saved.done);
+    assert_ok(net_step(&n, 2));
+    assert_true(n.last.write_bytes > 0);
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    assert_true(saved.done && saved.steps == 2);
+    net_digest(&n, after);
+    net_close(&n);
+    check_saved(&o, "beside", digest);
+
+    begin_save(&n, &o, overrides, "failed", digest);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .count = 1, .result = -EIO});
+    assert_ok(net_step(&n, 2));
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_status(strata_engine_saved(n.engine, true, &saved), STRATA_E_IO, "a save on a drive that fails");
+    assert_true(saved.done && saved.steps == 0);
+    assert_string_equal(net_digest(&n, here), after);
+    assert_ok(strata_engine_save(n.engine, NULL));
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    assert_int_equal(saved.steps, 3);
+    net_close(&n);
+    check_saved(&o, "failed", after);
+}
+
+/* Wherever the step that makes it is dropped, and where the engine ends within it. */
+TEST(a_dropped_step_saves)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    const char *const names[] = {"early", "late", "ended"};
+    const char *overrides[8];
+    char digest[80];
+    struct net_opts o;
+    struct net n;
+    double loss;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        begin_save(&n, &o, overrides, names[i], digest);
+        n.left = i == 0 ? 1 : 30;
+        assert_status(net_step(&n, 2), STRATA_E_CANCELLED, "a part of a step");
+        n.left = UINT32_MAX;
+        if (i < 2) {
+            assert_ok(strata_engine_drop(n.engine, NULL));
+            assert_ok(strata_engine_saved(n.engine, true, &saved));
+            assert_int_equal(saved.steps, 2);
+        }
+        net_close(&n);
+        check_saved(&o, names[i], digest);
+    }
+    begin_save(&n, &o, overrides, "evaluated", digest); /* whose flush makes the update */
+    assert_ok(net_eval(&n, 5, &loss));
+    assert_ok(net_step(&n, 2));
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    net_close(&n);
+    check_saved(&o, "evaluated", digest);
+}
+
+/* Where updates do not wait, a rule foretells the save, and the step before writes for it. */
+TEST(a_foretold_save_is_written_beside_the_step)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_save_rule rule = STRATA_SAVE_RULE_INIT;
+    const char *overrides[8];
+    char digest[80], here[80];
+    struct net_opts o;
+    struct net n;
+
+    open_saves(&o, overrides, "foretold", false);
+    overrides[o.override_count++] = "strata.update=serial";
+    assert_ok(net_start(&n, &o));
+    rule.every = 2;
+    assert_ok(strata_engine_save_when(n.engine, &rule));
+    assert_ok(net_step(&n, 0));
+    assert_true(n.last.write_bytes == 0);
+    assert_ok(net_step(&n, 1));
+    assert_true(n.last.write_bytes > 0);
+    assert_ok(strata_engine_save(n.engine, NULL));
+    net_digest(&n, digest);
+    assert_ok(net_step(&n, 2));
+    assert_ok(strata_engine_saved(n.engine, true, &saved));
+    assert_int_equal(saved.steps, 2);
+    net_close(&n);
+    assert_ok(net_start(&n, &o));
+    assert_ok(resume(&n, "foretold"));
+    assert_string_equal(net_digest(&n, here), digest);
+    net_close(&n);
 }
 
 /* From memory to a drive. */
@@ -214,6 +342,13 @@ static strata_status train_rank(struct rank *r)
         }
     }
     r->loss = r->net.last.loss;
+    if (st == STRATA_OK && r->opts.override_count > 4) { /* a checkpoint, and a step beside it */
+        struct strata_saved saved = STRATA_SAVED_INIT;
+
+        if ((st = strata_engine_save(r->net.engine, NULL)) == STRATA_OK && (st = net_step(&r->net, 3)) == STRATA_OK &&
+            (st = strata_engine_saved(r->net.engine, true, &saved)) == STRATA_OK && saved.steps != 3)
+            return STRATA_E_INTERNAL;
+    }
     if (st == STRATA_OK)
         st = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 4, STRATA_F32, r->value);
     return st;
@@ -269,16 +404,16 @@ static void close_ranks(uint32_t ranks)
 }
 
 /* `ranks` of them, each with its part of four micro-batches, at a stage; drops: the one that drops its second step. */
-static void run_ranks(uint32_t ranks, const char *stage, uint32_t drops, char digest[80], double *loss)
+static void run_ranks(uint32_t ranks, const char *stage, uint32_t drops, const char *save, char digest[80], double *loss)
 {
     static const char *const accums[] = {"", "4", "2", "", "1"};
     char accum[64];
-    const char *overrides[] = {accum, "strata.leaves=4", stage, "strata.threads=1"};
+    const char *overrides[] = {accum, "strata.leaves=4", stage, "strata.threads=1", save};
 
     snprintf(accum, sizeof(accum), "gradient_accumulation_steps=%s", accums[ranks]);
     for (uint32_t i = 0; i < ranks; i++)
         all[i].drops = i == drops;
-    start_ranks(ranks, overrides, 4, DEADLINE_NS, run_rank);
+    start_ranks(ranks, overrides, save != NULL ? 5 : 4, DEADLINE_NS, run_rank);
     join_ranks(ranks);
     for (uint32_t i = 0; i < ranks; i++) {
         if (all[i].st != STRATA_OK)
@@ -297,10 +432,10 @@ TEST(ranks_have_the_bits_of_one)
     char digest[80], here[80];
     double loss, other;
 
-    run_ranks(1, stages[0], RANKS_MOST, digest, &loss);
+    run_ranks(1, stages[0], RANKS_MOST, NULL, digest, &loss);
     for (uint32_t s = 0; s < 3; s++)
         for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
-            run_ranks(ranks, stages[s], RANKS_MOST, here, &other);
+            run_ranks(ranks, stages[s], RANKS_MOST, NULL, here, &other);
             if (strcmp(here, digest) != 0)
                 fail_msg("%u ranks, %s: %s, not %s", ranks, stages[s], here, digest);
         }
@@ -312,11 +447,32 @@ TEST(a_drop_is_everybodys)
     char digest[80], here[80];
     double loss, other;
 
-    run_ranks(1, "zero_optimization.stage=0", 0, digest, &loss);
-    run_ranks(2, "zero_optimization.stage=0", 1, here, &other);
+    run_ranks(1, "zero_optimization.stage=0", 0, NULL, digest, &loss);
+    run_ranks(2, "zero_optimization.stage=0", 1, NULL, here, &other);
     assert_string_equal(here, digest);
-    run_ranks(2, "zero_optimization.stage=3", 0, here, &other);
+    run_ranks(2, "zero_optimization.stage=3", 0, NULL, here, &other);
     assert_string_equal(here, digest);
+}
+
+/* What two ranks save beside their step one resumes from. */
+TEST(ranks_save_beside_a_step)
+{
+    char first[160], second[160], digest[80], here[80];
+    const char *one[] = {"gradient_accumulation_steps=4", "strata.leaves=4"};
+    const struct net_opts o = {.overrides = one, .override_count = 2};
+    struct net n;
+    double loss;
+
+    snprintf(first, sizeof(first), "strata.save=%s", scratch_path("of_one"));
+    snprintf(second, sizeof(second), "strata.save=%s", scratch_path("of_two"));
+    run_ranks(1, "zero_optimization.stage=0", RANKS_MOST, first, digest, &loss);
+    run_ranks(2, "zero_optimization.stage=3", RANKS_MOST, second, here, &loss);
+    assert_string_equal(here, digest);
+    assert_ok(net_start(&n, &o));
+    assert_ok(resume(&n, "of_two"));
+    assert_ok(net_step(&n, 3));
+    assert_string_equal(net_digest(&n, here), digest);
+    net_close(&n);
 }
 
 /* --- ranks that differ --- */
