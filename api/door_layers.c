@@ -380,6 +380,8 @@ static strata_status give_result(struct strata_engine *e, strata_status st, cons
         e->entered = ST_HANDLE_NO_LAYER;
     if (e->run.checkpointer != NULL && !e->evaluates)
         st = st_checkpointer_end_step(e->run.checkpointer, st);
+    if (st == STRATA_OK)
+        st_handle_time_layers(e->plan, e->run.engine);
     if (st != STRATA_OK || result == NULL)
         return st;
     st_handle_take_step(&step, r);

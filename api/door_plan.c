@@ -277,6 +277,17 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
                st_seconds_text(before, pinned_bound));
 }
 
+void st_handle_time_layers(struct strata_plan *p, const struct st_engine *engine)
+{
+    struct st_machine machine = p->facts.machine;
+
+    if (!st_engine_caller_timed(engine, &p->facts.plan->program.workload))
+        return;
+    forget_texts(p);
+    st_rates_stage(&machine.rates, p->facts.plan->program.needed[STRATA_TIER_HOST], &p->staged);
+    st_figures_make(&p->facts.figures, &p->facts.plan->program, &machine);
+}
+
 static strata_status measure_and_evaluate(struct strata_plan *plan)
 {
     struct st_comm *comm = st_handle_comm(plan->model);

@@ -237,6 +237,8 @@ strata_status st_handle_check_decoder(const struct strata_model *m, const char *
 void st_handle_take_step(struct strata_step *out, const struct st_step_result *r);
 /** E_INVAL: the schedule of rates needs a number of steps that nobody has said. */
 strata_status st_handle_check_schedule(const struct strata_engine *e, const char *function);
+/** Take the times of layers, if the step that has ended was the last that is timed, into the plan's figures. */
+void st_handle_time_layers(struct strata_plan *p, const struct st_engine *engine);
 bool st_handle_is_directory(const char *path);
 /** Take the tokenizer of a model that is trained, and the template `wanted`, NULL: the tokenizer's own, for what is written
  *  beside the weights.  E_INPUT, E_CONFIG: there is no such template, or it is wrong; errors of a tokenizer. */

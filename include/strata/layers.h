@@ -73,7 +73,7 @@ struct strata_layer {
     bool resident;           /**< always on the device, usable in any order */
     uint64_t boundary_bytes; /**< ordered layers: the most that one micro-batch keeps from forward for backward, at most 2^50; 0:
                                   nothing */
-    double forward_flops;    /**< of one micro-batch, for figures and bounds; 0: unknown */
+    double forward_flops;    /**< of one micro-batch, for figures and bounds until two steps have been timed; 0: unknown */
     double backward_flops;   /**< the same, recomputation included */
 };
 

@@ -73,7 +73,8 @@ struct strata_plan_info {
     double token_flops;                         /**< of this rank, for each token of a step of all ranks */
     double device_flops;                        /**< that this rank's device does in a second; 0: unknown */
     double hardware_bound_seconds;              /**< no schedule has shorter steps; 0: rates are unknown */
-    double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown */
+    double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown.  Of a model of
+                                                     layers, once two steps are over, by the shortest times that these took */
     const char *bound_by;                       /**< the resource that bounds it: "compute", ...; static */
 };
 #define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)

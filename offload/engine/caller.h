@@ -11,6 +11,8 @@
 
 #include "offload/engine/engine.h"
 
+#define ST_TIMED_STEPS 2u /* that train, from the engine's first on */
+
 enum st_pass { ST_PASS_FORWARD, ST_PASS_BACKWARD };
 
 struct st_caller_step {
@@ -60,6 +62,9 @@ strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, 
 /** Give the step up: what is left of it runs without the caller, and ends as a skipped step.  E_INVAL with updates in backward,
  * which have happened.  @param result  out; may be NULL */
 strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result *result);
+/** Whether the step that has ended was the last of those whose layers are timed: then the workload, of the same layers, gets the
+ *  shortest time of each one's forward and backward. */
+bool st_engine_caller_timed(const struct st_engine *eng, struct st_workload *w);
 /** Whether a step has begun, and neither end() nor drop() has closed it. */
 bool st_engine_caller_inside(const struct st_engine *eng);
 /** The same, and no failure of the engine has ended it. */

@@ -235,11 +235,12 @@ strata_status st_engine_caller_create(struct st_engine *eng)
     pthread_cond_init(&c->moved, NULL);
     pthread_cond_init(&c->work, NULL);
     (void)st_tables_size(&t, program, st_workers_count(eng->workers), eng->async != NULL);
-    c->state = calloc(1, t.caller + 1);
+    c->state = calloc(1, program->op_count + 1ull);
+    c->layer_ns = calloc(1, t.caller - program->op_count + 1);
     c->losses = calloc(program->workload.grad_accum + 1ull, sizeof(*c->losses));
     if (eng->trace != NULL)
         c->records = calloc(program->op_count + 1ull, sizeof(struct st_trace_record *));
-    if (c->state == NULL || c->losses == NULL || (eng->trace != NULL && c->records == NULL))
+    if (c->state == NULL || c->layer_ns == NULL || c->losses == NULL || (eng->trace != NULL && c->records == NULL))
         return st_nomem(0);
     if ((st = st_thread_start(&c->thread, "strata-engine", thread_main, eng)) != STRATA_OK)
         return st;
@@ -267,6 +268,7 @@ void st_engine_caller_destroy(struct st_engine *eng)
     pthread_cond_destroy(&c->moved);
     pthread_cond_destroy(&c->work);
     free(c->state);
+    free(c->layer_ns);
     free(c->losses);
     free(c->records);
     free(c);

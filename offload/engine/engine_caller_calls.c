@@ -292,6 +292,17 @@ strata_status st_engine_caller_enter(struct st_engine *eng, enum st_pass pass, u
     return STRATA_OK;
 }
 
+static void count_time(struct st_engine *eng, const struct st_op *op, uint64_t ns)
+{
+    struct st_caller *c = eng->caller;
+    const uint32_t pass = op->kind == ST_OP_LAYER_BACKWARD ? ST_PASS_BACKWARD : ST_PASS_FORWARD;
+    uint64_t *least = &c->layer_ns[st_caller_layer(op)][pass];
+
+    c->pass_ns[pass] += ns;
+    if (c->timed < ST_TIMED_STEPS && !c->step.evaluates && (*least == 0 || ns < *least))
+        *least = ns > 0 ? ns : 1;
+}
+
 strata_status st_engine_caller_leave(struct st_engine *eng)
 {
     struct st_caller *c = eng->caller;
@@ -303,7 +314,7 @@ strata_status st_engine_caller_leave(struct st_engine *eng)
     if (c->entered == ST_NO_OP)
         return refuse(eng, st_error(STRATA_E_INVAL, "leave: no layer is entered"));
     now = st_clock_ns();
-    c->pass_ns[eng->program->ops[c->entered].kind == ST_OP_LAYER_BACKWARD] += now - c->entered_ns;
+    count_time(eng, &eng->program->ops[c->entered], now - c->entered_ns);
     if (c->records != NULL)
         st_trace_end(c->records[c->entered], now);
     st_caller_finish(eng, c->entered);
@@ -499,7 +510,23 @@ strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, 
         c->losses[m] = losses != NULL ? losses[m] : (double)NAN;
     c->losses[eng->program->workload.grad_accum] = divisor;
     c->ended = true;
-    return close_step(eng, result);
+    st = close_step(eng, result);
+    c->timed += st == STRATA_OK && !c->step.evaluates && c->timed <= ST_TIMED_STEPS;
+    return st;
+}
+
+bool st_engine_caller_timed(const struct st_engine *eng, struct st_workload *w)
+{
+    const struct st_caller *c = eng->caller;
+    const uint32_t first = w->layer_count - st_block_count(w);
+
+    if (c->timed != ST_TIMED_STEPS || c->step.evaluates)
+        return false;
+    for (uint32_t l = first; l < w->layer_count; l++) {
+        w->layers[l].forward_seconds = (double)c->layer_ns[l - first][ST_PASS_FORWARD] * 1e-9;
+        w->layers[l].backward_seconds = (double)c->layer_ns[l - first][ST_PASS_BACKWARD] * 1e-9;
+    }
+    return true;
 }
 
 strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result *result)

@@ -84,7 +84,7 @@ double st_call_seconds(const struct st_layer *layer, const struct st_rates *rate
     const double block = rates->block_flops > 0 ? rates->block_flops : rates->matmul_flops;
     const double head = rates->head_flops > 0 ? rates->head_flops : block;
 
-    if (layer->forward_seconds > 0 && layer->backward_seconds > 0)
+    if (layer->forward_seconds > 0) /* the backward of a frozen layer may take none */
         return kind == ST_CALL_BLOCK_FORWARD ? layer->forward_seconds : layer->backward_seconds;
     switch (kind) {
     case ST_CALL_BLOCK_FORWARD:

@@ -72,7 +72,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .ranks = program->ranks > 1 ? program->ranks * (ST_PEER_RECORD_BYTES + ST_ANSWER_RECORD_BYTES) : 0,
         .exchanges = exchanges_bytes(program),
         .checks = queues ? ops : 0,
-        .caller = st_program_called(program) ? ops : 0,
+        .caller = st_program_called(program) ? ops + 2 * sizeof(uint64_t) * st_block_count(w) : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
         .volumes = program->sets > 0 ? program->buffer_count * sizeof(uint32_t) : 0,
@@ -86,7 +86,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
                        : 0,
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->caller + t->verified + t->fresh +
-           t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + t->grad_sums + 2 * t->scratch + t->block_sums +
-           t->bounce + t->extents;
+    return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->caller + t->verified +
+           t->fresh + t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + t->grad_sums + 2 * t->scratch +
+           t->block_sums + t->bounce + t->extents;
 }

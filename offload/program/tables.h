@@ -45,7 +45,7 @@ struct st_tables {
     size_t ranks;         /* [ranks] peers and answers; 0, as the next: one rank */
     size_t exchanges;     /* lists of parts */
     size_t checks;        /* [ops] phases in which an arrival is checked; 0 there, too */
-    size_t caller;        /* [ops] states of the caller's; 0: the engine computes the layers */
+    size_t caller;        /* [ops] states of the caller's, and [blocks][2] times; 0: the engine computes the layers */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */
     size_t volumes;       /* [buffers] numbers, of a run that saves */

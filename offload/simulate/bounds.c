@@ -272,6 +272,17 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
     return t;
 }
 
+/* Whether a caller's layers say all that is to be known of the time that they take. */
+static bool is_timed(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+    bool timed = st_program_called(program);
+
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        timed = timed && (w->layers[l].kind != ST_LAYER_BLOCK || w->layers[l].forward_seconds > 0);
+    return timed;
+}
+
 void st_bounds_make(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
 {
     double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0}, least_compute;
@@ -289,7 +300,7 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
     b->update = per_second((double)total.updated, m->rates.update);
     b->comm = st_comm_seconds(&m->rates, program->ranks, (double)total.moved.comm);
     b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
-    if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
+    if ((m->rates.matmul_flops <= 0 && !is_timed(program)) || (total.moved.read > 0 && m->rates.read <= 0) ||
         (total.moved.write > 0 && m->rates.write <= 0))
         return; /* a resource with an unknown rate could be the one that binds */
     b->schedule = schedule_seconds(program, m, windows, bound);

@@ -211,7 +211,7 @@ static double layer_seconds(const struct st_program *program, const struct st_ma
 
     for (uint32_t i = 0; i < program->workload.layers[op->layer].use_count; i++)
         bytes += (double)program->workload.pages[st_layer_page(&program->workload, op->layer, i)].bytes;
-    return known > 0 ? known : st_seconds_at(bytes, rate);
+    return known > 0 || program->workload.layers[op->layer].forward_seconds > 0 ? known : st_seconds_at(bytes, rate);
 }
 
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)

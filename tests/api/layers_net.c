@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define W NET_WIDTH
 
@@ -58,8 +59,8 @@ static strata_status open_model(struct net *n)
                                               .tensors = blocks[b],
                                               .tensor_count = 3,
                                               .boundary_bytes = NET_ROWS * W * sizeof(float),
-                                              .forward_flops = 2.0 * NET_ROWS * W * W,
-                                              .backward_flops = 6.0 * NET_ROWS * W * W};
+                                              .forward_flops = n->opts.unknown ? 0 : 2.0 * NET_ROWS * W * W,
+                                              .backward_flops = n->opts.unknown ? 0 : 6.0 * NET_ROWS * W * W};
     }
     layers[NET_LAYERS - 1] = (struct strata_layer){
         .name = layer_names[NET_LAYERS - 1], .tensors = &gain, .tensor_count = 1, .boundary_bytes = NET_ROWS * W * sizeof(float)};
@@ -289,6 +290,14 @@ static strata_status report(struct net *n, uint32_t t, const struct strata_layer
     return st;
 }
 
+static void rest(const struct net *n)
+{
+    const struct timespec time = {.tv_nsec = n->sleep_us * 1000};
+
+    if (n->sleep_us > 0)
+        (void)nanosleep(&time, NULL);
+}
+
 static strata_status block_forward(const struct net *n, uint32_t b, const struct strata_layer_view *v, const float *x, float *y)
 {
     for (uint32_t r = 0; r < NET_ROWS; r++)
@@ -430,6 +439,7 @@ static strata_status one_micro(struct net *n, uint64_t micro, bool trains, float
         if ((st = enter(n, STRATA_FORWARD, 1 + b, &v)) != STRATA_OK)
             return st;
         (void)block_forward(n, b, &v, h, next);
+        rest(n);
         if (v.boundary != NULL)
             memcpy(v.boundary, h, sizeof(h));
         memcpy(h, next, sizeof(h));
@@ -440,6 +450,7 @@ static strata_status one_micro(struct net *n, uint64_t micro, bool trains, float
     for (uint32_t b = NET_BLOCKS; b-- > 0 && trains && st == STRATA_OK;) {
         if ((st = enter(n, STRATA_BACKWARD, 1 + b, &v)) != STRATA_OK || (st = block_backward(n, b, &v, h)) != STRATA_OK)
             return st;
+        rest(n);
         st = leave(n);
     }
     if (st == STRATA_OK && trains && (st = use(n, STRATA_BACKWARD, &table)) == STRATA_OK) {

@@ -24,6 +24,7 @@ struct net_opts {
     enum strata_use use;
     bool renamed, reshaped, regrouped; /* another model: a layer's name, a tensor's shape or parameter group */
     bool resident;                     /* every layer stays on the device */
+    bool unknown;                      /* no layer says its FLOPs */
     uint64_t caller_host_bytes;
     double lr_scale; /* of a parameter group; 0: the net's */
     bool unscaled;   /* losses are not scaled although the configuration says fp16 */
@@ -38,9 +39,10 @@ struct net {
     struct strata_plan *plan;
     struct strata_engine *engine;
     struct strata_tensor_info info[NET_TENSORS];
-    uint32_t left; /* calls of a step that are still made; then STRATA_E_CANCELLED comes back without one.  UINT32_MAX: all */
-    bool threads;  /* each call on a thread of its own */
-    double spoil;  /* NaN, infinity: takes the place of a gradient; 0: none */
+    uint32_t left;     /* calls of a step that are still made; then STRATA_E_CANCELLED comes back without one.  UINT32_MAX: all */
+    bool threads;      /* each call on a thread of its own */
+    uint32_t sleep_us; /* in each pass of a block */
+    double spoil;      /* NaN, infinity: takes the place of a gradient; 0: none */
     const struct strata_layers_step *step; /* rates of a step; NULL: the configuration's */
     const double *lr;                      /* the same, said at its end */
     struct strata_step last;

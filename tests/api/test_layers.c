@@ -189,6 +189,37 @@ TEST(an_overflow_is_skipped)
     net_close(&n);
 }
 
+/* Nothing is known of the layers until two steps are over: then the shortest times that they took bound a step, which those two
+ * steps were not shorter than. */
+TEST(measured_times_bound_a_step)
+{
+    const struct net_opts o = {.unknown = true};
+    struct strata_plan_info info = STRATA_PLAN_INFO_INIT;
+    double seconds[3], slept, loss;
+    const char *text;
+    struct net n;
+
+    assert_ok(net_start(&n, &o));
+    n.sleep_us = 1000;
+    slept = 2 * 2 * NET_BLOCKS * 1e-3; /* micro-batches, passes */
+    for (uint32_t step = 0; step < 3; step++) {
+        assert_ok(strata_plan_get_info(n.plan, &info));
+        assert_true((info.schedule_bound_seconds > 0) == (step > 1));
+        assert_ok(net_eval(&n, 7, &loss)); /* is no step */
+        assert_ok(net_step(&n, step));
+        seconds[step] = n.last.seconds;
+    }
+    assert_ok(strata_plan_get_info(n.plan, &info));
+    if (!(info.schedule_bound_seconds >= slept && info.schedule_bound_seconds <= seconds[0] &&
+          info.schedule_bound_seconds <= seconds[1]))
+        fail_msg("a bound of %g s, where %g are slept and steps took %g and %g", info.schedule_bound_seconds, slept, seconds[0],
+                 seconds[1]);
+    assert_string_equal(info.bound_by, "compute");
+    assert_ok(strata_engine_json(n.engine, 3, &text));
+    assert_null(strstr(text, "\"schedule_bound_seconds\":null"));
+    net_close(&n);
+}
+
 /* An evaluation changes nothing, and makes what is pending. */
 TEST(an_evaluation_changes_nothing)
 {
