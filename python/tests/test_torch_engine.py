@@ -125,6 +125,19 @@ class BesidePyTorch(unittest.TestCase):
                     self.assertTrue(equal(engine.module, torch.nn.ParameterList(before)))  # nothing was pending
                     engine.destroy()
                 made.append((losses, engine.module))
+            with tempfile.TemporaryDirectory() as scratch:
+                engine = Engine(net(), {**CONFIG, **precision, **tier("nvme", scratch)}, overlap=True)
+                losses = train(engine, range(3))
+                engine.module.eval()
+                with torch.no_grad():
+                    loss_of(engine, 100)  # makes the update
+                engine.module.train()
+                losses += train(engine, range(3, 6))
+                known = pickle.loads(pickle.dumps(engine.module.state_dict()))
+                engine.destroy()
+                for name, value in engine.module.state_dict().items():
+                    self.assertTrue(torch.equal(value, known[name]))
+                made.append((losses, engine.module))
             for losses, module in made[1:]:
                 self.assertEqual(losses, made[0][0])
                 self.assertTrue(equal(module, made[0][1]))

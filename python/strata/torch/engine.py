@@ -7,6 +7,8 @@
         engine.step()               # clips, updates; nothing is pending when it returns
 
 A parameter keeps its object and its shape; its memory is the engine's.  Threads: PyTorch's own compute, strata's move and update.
+With overlap=True the update runs beside the next forward, and each module waits for its own weights; whatever else reads them
+calls flush() before, as state_dict(), evaluation and save() do by themselves.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Engine(torch.nn.Module):
     save        directory of checkpoints, in place of "strata.save"; save() needs one.  overwrite: those of another run there
     max_steps   of the run, for schedules of the configuration that are as long as it
     allow_unknown  keys of the configuration that are not known are notices
+    overlap     the update runs beside the next forward
 
     With torch.distributed initialized its ranks train together, each with batches of its own, from rank 0's weights.
     """
@@ -62,11 +65,12 @@ class Engine(torch.nn.Module):
         machine: Machine | None = None,
         overrides: Mapping[str, Any] | None = None,
         max_steps: int = 0,
+        overlap: bool = False,
         overwrite: bool = False,
         allow_unknown: bool = False,
     ) -> None:
         super().__init__()
-        changes: dict[str, Any] = {"strata.update": "serial", **(overrides or {})}
+        changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
         if save is not None:
             changes["strata.save"] = os.path.abspath(os.fspath(save))
         if optimizer is not None:
@@ -86,6 +90,7 @@ class Engine(torch.nn.Module):
             max_steps=max_steps,
             overwrite=overwrite,
             allow_unknown=allow_unknown,
+            caller_threads=torch.get_num_threads() if overlap else 0,
             name=type(module).__name__[:63],
         )
         self.settings = self._layers.config  # in force
@@ -103,6 +108,7 @@ class Engine(torch.nn.Module):
         self._sums_at: dict[int, int] = {}
         self._losses: list[float] = []  # of the step's micro-batches
         self._inside = self._backing = self._micro_over = False
+        self._awaited: set[int] = set()  # layers whose weights are those of the step under way
         self._micro_steps = 0  # since the last update
         self._saved_at: int | None = None  # steps of the last save, while the run goes on from there
         self._saving: tuple[Path, bool] | None = None
@@ -111,9 +117,11 @@ class Engine(torch.nn.Module):
                 torch.distributed.broadcast(tensor.data, 0)
         self._place(module)
         self.module = module
-        self._hooks = [
+        self._hooks: list[Any] = [
             k.parameter.register_post_accumulate_grad_hook(self._gradient) for k in self._kept if k.group is not None
         ]
+        if overlap:
+            self._watch()
         self._end = weakref.finalize(self, _part, [weakref.ref(k.parameter) for k in self._kept], self._layers, os.getpid())
 
     # --- the module ---
@@ -141,6 +149,30 @@ class Engine(torch.nn.Module):
         for buffer in module.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(dtype)
+
+    def _watch(self) -> None:
+        """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update."""
+        at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
+        self._hooks.append(self.module.register_forward_pre_hook(_Hook(self, None)))
+        everything = _Hook(self, frozenset(at.values()))
+        self._hooks.append(self.module.register_state_dict_pre_hook(everything))
+        self._hooks.append(self.module.register_load_state_dict_pre_hook(everything))
+        for inner in self.module.modules():
+            layers = frozenset(at[p] for p in inner._parameters.values() if p in at)
+            if layers:
+                self._hooks.append(inner.register_forward_pre_hook(_Hook(self, layers)))
+
+    def await_weights(self, layers: frozenset[int] | None) -> None:
+        """With overlap: of these layers; None: whatever the module as a whole needs."""
+        if not self._inside:
+            if layers is None and self.module.training and torch.is_grad_enabled():
+                self._begin()
+            else:
+                self._layers.flush()
+        elif layers:
+            for layer in layers - self._awaited:
+                self._layers.use(self._layers.FORWARD, layer)
+                self._awaited.add(layer)
 
     @property
     def _layers(self) -> Layers:
@@ -178,7 +210,8 @@ class Engine(torch.nn.Module):
 
     def follow(self, everything: bool = True) -> None:
         """Masters follow weights that were set from outside, where their bits differ.  Each step does that by itself for what
-        PyTorch has counted (in-place operations, load_state_dict()), but not for what was written through p.data."""
+        PyTorch has counted: in-place operations, load_state_dict().  Of what was written through p.data it knows nothing, which
+        matters in 16 bits."""
         changed = [i for i, k in enumerate(self._kept) if everything or k.parameter._version != k.version]
         if self._layers.comm is not None:
             told = zlib.crc32(repr(changed).encode()).to_bytes(4, "little")
@@ -200,7 +233,8 @@ class Engine(torch.nn.Module):
         if self._inside:
             return
         self.follow(everything=False)
-        self._losses, self._micro_over, self._inside = [], False, True  # before begin(): Ctrl-C may come behind it
+        self._losses, self._awaited = [], set()
+        self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
         self.loss_scale = self._layers.begin()
 
     def _micro(self) -> None:
@@ -393,16 +427,43 @@ class Engine(torch.nn.Module):
         if self._end.alive:
             self.drop()
             self.saved(wait=True)
+            self._layers.flush()
         for hook in self._hooks:
             hook.remove()
         self._end()
         self._sums, self._open = {}, None  # closed when no tensor lies in it any more
 
 
+class _Hook:
+    """Lies in modules, which are copied and pickled without their engine."""
+
+    def __init__(self, engine: Engine, layers: frozenset[int] | None) -> None:
+        self._engine, self._layers = weakref.ref(engine), layers
+
+    def __call__(self, module: torch.nn.Module, *_: Any) -> None:
+        engine = self._engine()
+        if engine is not None:
+            engine.await_weights(self._layers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nothing, ()
+
+
+def _nothing() -> Any:
+    return _ignore
+
+
+def _ignore(*_: Any) -> None:
+    """A hook of a copy."""
+
+
 def _part(parameters: list[weakref.ref[torch.nn.Parameter]], layers: Layers, process: int) -> None:
     """Parameters that outlive the engine take their values with them; other tensors over its pages keep those."""
     if process != os.getpid() or layers.closed:
         return
+    for end in (layers.drop, layers.flush):
+        with suppress(Error):  # no step is under way, or it has failed
+            end()
     for known in parameters:
         parameter = known()
         if parameter is not None:
