@@ -44,17 +44,7 @@ def blocked(work: Callable[[], T], interrupted: Callable[[int], None] | None = N
     future: Future[T] = Future()
     raised: list[BaseException] = []
 
-    def run() -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                with library.collecting():
-                    result = work()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-    thread = threading.Thread(target=run, name="strata")
+    thread = threading.Thread(target=_run, args=(future, work, library), name="strata")
     try:
         with _signals_blocked():
             thread.start()
@@ -71,9 +61,24 @@ def blocked(work: Callable[[], T], interrupted: Callable[[int], None] | None = N
                 interrupted(len(raised))
     thread.join()
     library.tell()
-    if raised:
-        raise raised[0]
-    return future.result()
+    try:
+        if raised:
+            raise raised.pop(0)
+        return future.result()
+    finally:
+        del future  # an exception has this frame in its traceback: they would keep each other
+
+
+def _run(future: Future[T], work: Callable[[], T], library: Library) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            with library.collecting():
+                result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+    del future, work  # as above
 
 
 class Stop:

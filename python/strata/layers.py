@@ -66,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Placed:
-    """A tensor of an engine.  It begins `weight_at` bytes into its layer's weights, and `sum_at` fp32 elements into its sums."""
+    """A tensor of an engine: `weight_at` bytes into its layer's weights, and `sum_at` fp32 elements into its sums."""
 
     name: str
     layer: int
@@ -338,8 +338,7 @@ class Layers(Handle):
         """Returns the loss scale."""
         scale = ctypes.c_double()
         step = abi().make("strata_layers_step", evaluates=evaluates, micros=micros, divisor=float(divisor))
-        kept = _doubles(lr), _doubles(weight_decay)
-        step.lr, step.weight_decay = kept
+        step.lr, step.weight_decay = map(_doubles, (lr, weight_decay))
         abi().strata_engine_begin(self.pointer, ctypes.byref(step), ctypes.byref(scale))
         return scale.value
 
@@ -379,8 +378,8 @@ class Layers(Handle):
         weight_decay: Sequence[float] | None = None,
     ) -> Step:
         """Losses and divisor of this rank; rates in place of those of begin()."""
-        end, kept = abi().make("strata_layers_end", divisor=float(divisor)), (_doubles(losses), _doubles(lr), _doubles(weight_decay))
-        end.losses, end.lr, end.weight_decay = kept
+        end = abi().make("strata_layers_end", divisor=float(divisor))
+        end.losses, end.lr, end.weight_decay = map(_doubles, (losses, lr, weight_decay))
         return self._ended("strata_engine_end", ctypes.byref(end))
 
     def drop(self) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import io
 import os
@@ -27,6 +28,8 @@ import strata
 from strata import optim
 from strata.torch import Engine
 
+from .common import open_files, threads
+
 CONFIG: dict[str, Any] = {
     "train_batch_size": 2,
     "gradient_accumulation_steps": 2,
@@ -38,9 +41,10 @@ SINGLE = {**CONFIG, "train_batch_size": 1, "gradient_accumulation_steps": 1}
 
 def net() -> torch.nn.Sequential:
     torch.manual_seed(1)
-    layers = (
+    layers: tuple[torch.nn.Module, ...] = (
         *(torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU()),
-        *(torch.nn.Conv2d(8, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 64), torch.nn.LayerNorm(64), torch.nn.GELU(), torch.nn.Linear(64, 5)),
+        *(torch.nn.Conv2d(8, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 64)),
+        *(torch.nn.LayerNorm(64), torch.nn.GELU(), torch.nn.Linear(64, 5)),
     )
     return torch.nn.Sequential(*layers)
 
@@ -166,6 +170,28 @@ class Module(unittest.TestCase):
         self.assertTrue(torch.equal(alias, kept[0]))
         loss_of(module, 0).backward()
         self.assertIsNotNone(module[0].weight.grad)
+
+    def test_an_engine_that_is_dropped_leaves_nothing(self) -> None:
+        train(Engine(net(), SINGLE), range(1))  # PyTorch's threads are there
+        while gc.collect():  # engines of other tests
+            pass
+        before = threads(), open_files()
+        with tempfile.TemporaryDirectory() as scratch:
+            module = net()
+            engine = Engine(module, {**SINGLE, **tier("nvme", scratch)}, overlap=True)
+            train(engine, range(2))
+            hidden = copy.deepcopy(module)
+            del engine
+            self.assertLessEqual(threads(before[0]), before[0])
+            self.assertEqual((open_files() - before[1], os.listdir(scratch)), (set(), []))
+        self.assertFalse(equal(module, hidden))  # the update that was pending is made
+        loss_of(module, 0).backward()
+        self.assertIsNotNone(module[5].weight.grad)
+        with self.assertRaisesRegex(ValueError, "none of the model's"):
+            Engine(net(), SINGLE, parameters=net().parameters())
+        with self.assertRaises(strata.Error):
+            Engine(net(), {**SINGLE, "no_such_key": 1})
+        self.assertLessEqual(threads(before[0]), before[0])
 
     def test_what_is_changed_later_is_refused_by_name(self) -> None:
         def thawed(m: Any) -> None:
@@ -399,18 +425,28 @@ class Transformers(unittest.TestCase):
     def models(self) -> dict[str, Any]:
         import transformers
 
-        small = {"vocab_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+        small = {
+            "vocab_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+        }
+        gpt2 = {
+            "vocab_size": 96,
+            "n_layer": 3,
+            "n_head": 4,
+            "n_embd": 64,
+            "n_positions": 32,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
+        t5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "dropout_rate": 0}
         torch.manual_seed(4)
         return {
-            "gpt2": transformers.GPT2LMHeadModel(
-                transformers.GPT2Config(vocab_size=96, n_layer=3, n_head=4, n_embd=64, n_positions=32, resid_pdrop=0, embd_pdrop=0,
-                                        attn_pdrop=0, bos_token_id=0, eos_token_id=0)  # fmt: skip
-            ),
-            "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**small, intermediate_size=128, num_key_value_heads=2)),
-            "t5": transformers.T5ForConditionalGeneration(
-                transformers.T5Config(vocab_size=96, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, dropout_rate=0,
-                                      decoder_start_token_id=0)  # fmt: skip
-            ),
+            "gpt2": transformers.GPT2LMHeadModel(transformers.GPT2Config(**gpt2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)),
+            "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**small, num_key_value_heads=2)),
+            "t5": transformers.T5ForConditionalGeneration(transformers.T5Config(**t5, decoder_start_token_id=0)),
         }
 
     def loss(self, model: Any, step: int, kind: str = "gpt2") -> Any:
@@ -538,7 +574,8 @@ class Ends(unittest.TestCase):
     def test_two_ranks_have_the_bits_of_one(self) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             done = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, scratch],
+                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
+                 "python.tests.test_torch_engine", scratch],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
                 capture_output=True, text=True, timeout=100, check=False,
             )  # fmt: skip

@@ -82,10 +82,7 @@ def initialize(
         optimizer = optimizer(model.parameters() if model_parameters is None else model_parameters)
     if optimizer is None and not section(settings, "optimizer").get("type"):
         raise ValueError("there is no optimizer: give one to initialize(), or name one in the configuration")
-    groups = groups_of(model_parameters if optimizer is None else optimizer.param_groups, model, {})
-    known = set(model.parameters())
-    for one in (one for group in groups for one in group["params"] if one not in known):
-        raise ValueError(f"a parameter of shape {tuple(one.shape)} is to be trained that is none of the model's")
+    groups = groups_of(model_parameters if optimizer is None else optimizer.param_groups, model)
     engine = DeepSpeedEngine(model, settings, parameters=groups, optimizer=optimizer, lr_scheduler=lr_scheduler)
     if training_data is not None:
         engine.training_dataloader = _loader(training_data, engine, collate_fn)

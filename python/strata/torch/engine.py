@@ -6,7 +6,7 @@
         engine.backward(loss)       # gradients go to the engine's sums: p.grad is None afterwards
         engine.step()               # clips, updates; nothing is pending when it returns
 
-A parameter keeps its object and its shape; its memory is the engine's.  Threads: PyTorch's own compute, strata's move and update.
+A parameter keeps its object and its shape; its memory is the engine's.  PyTorch's threads compute, strata's move and update.
 With overlap=True the update runs beside the next forward, and each module waits for its own weights; whatever else reads them
 calls flush() before, as state_dict(), evaluation and save() do by themselves.
 """
@@ -32,9 +32,9 @@ from .._handles import Config, Machine
 from ..errors import Error
 from ..layers import Comm, Group, Layers, Step
 from .optimizer import Optimizer, groups_of, rule_of
-from .pages import DTYPES, Kept, cut, followed, over
+from .pages import DTYPES, cut, followed, over
 
-_MOVED = "with an engine .to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True), resizing are not possible"
+_MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
 
 
@@ -75,7 +75,7 @@ class Engine(torch.nn.Module):
             changes["strata.save"] = os.path.abspath(os.fspath(save))
         if optimizer is not None:
             changes["optimizer"] = rule_of(optimizer)
-        given = groups_of(parameters if optimizer is None else optimizer.param_groups, module, {})
+        given = groups_of(parameters if optimizer is None else optimizer.param_groups, module)
         numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
         layers, self._kept = cut(module, numbers)
         self._by_parameter = {k.parameter: k for k in self._kept}
@@ -108,6 +108,7 @@ class Engine(torch.nn.Module):
         self._sums_at: dict[int, int] = {}
         self._losses: list[float] = []  # of the step's micro-batches
         self._inside = self._backing = self._micro_over = False
+        self._overlap, self._pending = overlap, False  # pending: an update
         self._awaited: set[int] = set()  # layers whose weights are those of the step under way
         self._micro_steps = 0  # since the last update
         self._saved_at: int | None = None  # steps of the last save, while the run goes on from there
@@ -118,11 +119,14 @@ class Engine(torch.nn.Module):
         self._place(module)
         self.module = module
         self._hooks: list[Any] = [
-            k.parameter.register_post_accumulate_grad_hook(self._gradient) for k in self._kept if k.group is not None
+            k.parameter.register_post_accumulate_grad_hook(_Hook(self, None))  # type: ignore[no-untyped-call]
+            for k in self._kept
+            if k.group is not None
         ]
         if overlap:
             self._watch()
-        self._end = weakref.finalize(self, _part, [weakref.ref(k.parameter) for k in self._kept], self._layers, os.getpid())
+        refs = [weakref.ref(k.parameter) for k in self._kept]
+        self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
 
     # --- the module ---
 
@@ -155,8 +159,8 @@ class Engine(torch.nn.Module):
         at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
         self._hooks.append(self.module.register_forward_pre_hook(_Hook(self, None)))
         everything = _Hook(self, frozenset(at.values()))
-        self._hooks.append(self.module.register_state_dict_pre_hook(everything))
-        self._hooks.append(self.module.register_load_state_dict_pre_hook(everything))
+        for register in (self.module.register_state_dict_pre_hook, self.module.register_load_state_dict_pre_hook):
+            self._hooks.append(register(everything))  # type: ignore[no-untyped-call]
         for inner in self.module.modules():
             layers = frozenset(at[p] for p in inner._parameters.values() if p in at)
             if layers:
@@ -167,8 +171,8 @@ class Engine(torch.nn.Module):
         if not self._inside:
             if layers is None and self.module.training and torch.is_grad_enabled():
                 self._begin()
-            else:
-                self._layers.flush()
+            elif self._pending:
+                self.flush()
         elif layers:
             for layer in layers - self._awaited:
                 self._layers.use(self._layers.FORWARD, layer)
@@ -203,7 +207,9 @@ class Engine(torch.nn.Module):
             if p.requires_grad and not k.thawed:
                 raise RuntimeError(f"{k.name} was frozen when the engine was made, and needs a gradient now: {_CHANGED}")
             if p.grad is not None and k.group is not None and not self._backing:
-                raise RuntimeError(f"{k.name} has a gradient that engine.backward() has not made: call that, not loss.backward()")
+                raise RuntimeError(
+                    f"{k.name} has a gradient of another backward: call engine.backward(loss), not loss.backward()"
+                )
         for name, p in found.items():
             if p.is_floating_point() and p.numel() > 0:
                 raise RuntimeError(f"{name} was added after the engine was made: {_CHANGED}")
@@ -280,7 +286,7 @@ class Engine(torch.nn.Module):
             self._micro()
             loss = loss / self.accumulation if divide else loss
             self._backing = True
-            (loss * self.loss_scale if self.loss_scale != 1 else loss).backward(**autograd)
+            torch.autograd.backward(loss * self.loss_scale if self.loss_scale != 1 else loss, **autograd)
             self._losses[-1] += float(loss.detach())
         except BaseException:
             self._backing = False
@@ -325,7 +331,7 @@ class Engine(torch.nn.Module):
 
     def _close_step(self) -> None:
         """Also of a step that has failed, which may have been made."""
-        self._inside, self._micro_steps = False, 0
+        self._inside, self._micro_steps, self._pending = False, 0, self._overlap
         for k in self._kept:
             if k.group is not None:
                 torch.autograd.graph.increment_version(k.parameter)
@@ -349,6 +355,7 @@ class Engine(torch.nn.Module):
         """Nothing is pending after it; a step that is under way is dropped."""
         self.drop()
         self._layers.flush()
+        self._pending = False
 
     # --- checkpoints ---
 
@@ -424,25 +431,29 @@ class Engine(torch.nn.Module):
 
     def destroy(self) -> None:
         """End the engine; the parameters take their values with them.  More than once is fine."""
-        if self._end.alive:
-            self.drop()
-            self.saved(wait=True)
-            self._layers.flush()
-        for hook in self._hooks:
-            hook.remove()
-        self._end()
-        self._sums, self._open = {}, None  # closed when no tensor lies in it any more
+        try:
+            if self._end.alive:
+                with suppress(Error):  # which has ended it
+                    self.flush()
+                self.saved(wait=True)
+        finally:
+            self._end()
+            self._sums, self._open = {}, None  # closed when no tensor lies in it any more
 
 
 class _Hook:
-    """Lies in modules, which are copied and pickled without their engine."""
+    """Lies in parameters and modules, which outlive the engine, and are copied and pickled without it."""
 
     def __init__(self, engine: Engine, layers: frozenset[int] | None) -> None:
         self._engine, self._layers = weakref.ref(engine), layers
 
-    def __call__(self, module: torch.nn.Module, *_: Any) -> None:
+    def __call__(self, of: torch.nn.Module | torch.nn.Parameter, *_: Any) -> None:
         engine = self._engine()
-        if engine is not None:
+        if engine is None:
+            return
+        if isinstance(of, torch.nn.Parameter):
+            engine._gradient(of)
+        else:
             engine.await_weights(self._layers)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -457,11 +468,13 @@ def _ignore(*_: Any) -> None:
     """A hook of a copy."""
 
 
-def _part(parameters: list[weakref.ref[torch.nn.Parameter]], layers: Layers, process: int) -> None:
+def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], layers: Layers, process: int) -> None:
     """Parameters that outlive the engine take their values with them; other tensors over its pages keep those."""
     if process != os.getpid() or layers.closed:
         return
-    for end in (layers.drop, layers.flush):
+    for hook in hooks:
+        hook.remove()
+    for end in (layers.drop, layers.flush) if layers.comm is None else ():  # others may not be here
         with suppress(Error):  # no step is under way, or it has failed
             end()
     for known in parameters:
@@ -479,7 +492,7 @@ def _meet() -> Comm | None:
     """The ranks of torch.distributed, at a port of their own."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise RuntimeError("WORLD_SIZE says that there are several ranks: call torch.distributed.init_process_group() first")
+            raise RuntimeError("WORLD_SIZE says that there are more ranks: torch.distributed.init_process_group() comes first")
         return None
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     if ranks == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ _ABSENT = ("maximize", "amsgrad", "lr_decay")
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Rates and decays of param_groups are those of each step.  Moments and masters are the engine's: Engine.save() has them."""
+    """Rates and decays of param_groups are those of each step.  Moments and masters are the engine's, and Engine.save()'s."""
 
     def __init__(self, engine: Engine, groups: list[dict[str, Any]], client: torch.optim.Optimizer | None) -> None:
         """client: whose groups these are, so that its schedulers reach them."""
-        self._engine = engine
+        self._engine = weakref.ref(engine)
         self._client = client
         super().__init__([{**group} for group in groups], {"lr": 0.0, "weight_decay": 0.0})
         if client is not None:
@@ -32,20 +33,26 @@ class Optimizer(torch.optim.Optimizer):
             if known is not None:
                 known._opt_called = True  # type: ignore[attr-defined]
 
+    def _of(self) -> Engine:
+        engine = self._engine()
+        if engine is None:
+            raise RuntimeError("the engine of this optimizer is gone")
+        return engine
+
     @property
     def overflow(self) -> bool:
         """Whether the last step was skipped."""
-        return self._engine.overflow
+        return self._of().overflow
 
     @property
     def loss_scale(self) -> float:
-        return self._engine.loss_scale
+        return self._of().loss_scale
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Engine.step()."""
         if closure is not None:
             raise ValueError("an engine's optimizer takes no closure: call engine.backward(loss) and step()")
-        self._engine.step()
+        self._of().step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Gradients are the engine's, and begin at zero in each step."""
@@ -62,9 +69,9 @@ class Optimizer(torch.optim.Optimizer):
             group.update({name: value for name, value in values.items() if name != "params"})
 
 
-def groups_of(parameters: Iterable[Any] | None, module: torch.nn.Module, defaults: dict[str, Any]) -> list[dict[str, Any]]:
-    """Parameter groups as torch.optim takes them, with rates and decays; None: one, of all that need a gradient."""
-    given = [p for p in module.parameters() if p.requires_grad] if parameters is None else list(parameters)
+def groups_of(parameters: Iterable[Any] | None, module: torch.nn.Module) -> list[dict[str, Any]]:
+    """Parameter groups as torch.optim takes them; None: one, of all that need a gradient."""
+    given: list[Any] = [p for p in module.parameters() if p.requires_grad] if parameters is None else list(parameters)
     if not given:
         raise ValueError("nothing is trained: no parameter needs a gradient")
     groups = given if isinstance(given[0], dict) else [{"params": given}]
@@ -72,7 +79,10 @@ def groups_of(parameters: Iterable[Any] | None, module: torch.nn.Module, default
     for group in groups:
         params = group["params"]
         params = [params] if isinstance(params, torch.Tensor) else [p[1] if isinstance(p, tuple) else p for p in params]
-        made.append({**defaults, **group, "params": params})
+        made.append({**group, "params": params})
+    known = set(module.parameters())
+    for one in (p for group in made for p in group["params"] if p not in known):
+        raise ValueError(f"a parameter of shape {tuple(one.shape)} is to be trained that is none of the model's")
     return made
 
 

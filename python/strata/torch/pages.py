@@ -71,7 +71,7 @@ def _pieces(name: str, module: torch.nn.Module, taken: set[torch.nn.Parameter]) 
 
 def _is_kept(name: str, parameter: torch.nn.Parameter) -> bool:
     """Quantised and empty ones stay PyTorch's."""
-    if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(parameter, torch.nn.UninitializedParameter):
         raise ValueError(f"{name} is lazy: call the module once before")
     if parameter.is_meta or parameter.device.type != "cpu":
         raise ValueError(f"{name} is on {parameter.device}: strata.torch takes parameters in main memory")
