@@ -27,7 +27,14 @@ struct st_tensor_ops;
 struct st_topology;
 struct st_workers;
 
-enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPDATE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
+enum st_queue {
+    ST_QUEUE_COMPUTE,
+    ST_QUEUE_UPDATE,
+    ST_QUEUE_UPLOAD,
+    ST_QUEUE_DOWNLOAD,
+    ST_QUEUE_COUNT,                  /* of the device's own */
+    ST_QUEUE_CALLER = ST_QUEUE_COUNT /* a stream of the caller's, after join(); for notify() and finish() */
+};
 
 /* Five minutes: a call takes seconds at most, so that only what never ends reaches it. */
 #define ST_DEVICE_DEADLINE_NS UINT64_C(300000000000)
@@ -43,6 +50,7 @@ struct st_device_opts {
     const struct st_machine *pace;       /* copied during open: paced, the machine that it imitates */
     uint64_t
         deadline_ns; /* cuda: how long a queue may make no progress before the GPU counts as lost; 0: ST_DEVICE_DEADLINE_NS */
+    bool joins;      /* join() will be called, where the device has it */
 };
 
 /* A GPU's memory: the card's own; its own, which the processor shares over a link faster than PCIe (GH200); or the host's, of
@@ -122,6 +130,18 @@ struct st_device_ops {
     strata_status (*update)(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                             const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                             const struct st_update_coef *coef, uint64_t *overflowed);
+
+    /* --- on a stream of the caller's, which computes with the arena's memory --- */
+    /* Optional (NULL: it computes on the host, and has done so when it calls).  These, and notify() and finish() of
+     * ST_QUEUE_CALLER, may run on the caller's thread while another one makes the other calls.
+     *
+     * Name the stream (cuda: a cudaStream_t of this GPU; NULL: the default one), after finish() of the one before.  E_INVAL: it
+     * is none of this GPU's. */
+    strata_status (*join)(struct st_device *dev, void *stream);
+    /* E_INVAL, and what it is: kernels of this device may not read this memory. */
+    strata_status (*reads)(struct st_device *dev, const void *at);
+    /* As reduce(), of F16, too. */
+    strata_status (*add)(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
 };
 
 struct st_device {

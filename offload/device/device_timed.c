@@ -256,12 +256,31 @@ static strata_status timed_notify(struct st_device *dev, enum st_queue queue, vo
     return timed_of(dev)->inner->ops->notify(timed_of(dev)->inner, queue, done, ctx);
 }
 
+/* A caller's own work is not timed. */
+static strata_status timed_join(struct st_device *dev, void *stream)
+{
+    return timed_of(dev)->inner->ops->join(timed_of(dev)->inner, stream);
+}
+
+static strata_status timed_reads(struct st_device *dev, const void *at)
+{
+    return timed_of(dev)->inner->ops->reads(timed_of(dev)->inner, at);
+}
+
+static strata_status timed_add(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
+{
+    return timed_of(dev)->inner->ops->add(timed_of(dev)->inner, sum, addend, dt, elems);
+}
+
 #define ST_X(id, member, ...) .member = timed_##member,
 static const struct st_device_ops timed_ops = {.close = timed_close,
                                                .arena = timed_arena,
                                                .pin = timed_pin,
                                                .finish = timed_finish,
                                                .notify = timed_notify,
+                                               .join = timed_join,
+                                               .reads = timed_reads,
+                                               .add = timed_add,
                                                ST_DEVICE_OPS(ST_X)};
 #undef ST_X
 
@@ -278,6 +297,8 @@ static void fill_tables(struct timed_device *t, const struct st_device_ops *inne
         t->ops.pin = NULL;
     if (inner->notify == NULL)
         t->ops.notify = NULL;
+    if (inner->join == NULL)
+        t->ops.join = NULL;
     t->tensors = st_timed_tensor_ops;
     t->tensors.zero = timed_zero;
     t->tensors.attention_workspace = inner->tensors->attention_workspace;

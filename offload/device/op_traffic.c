@@ -14,9 +14,9 @@ const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT] = {
 };
 
 /* Members that are not ops, each as large as a pointer: name, arena_is_host, tensors, open, close, arena, memory, pin, finish,
- * notify, stamps, stamp and stamp_ns, which device_timed.c passes on where they are for its callers; attention_workspace, and
- * zero, which is the device's. */
-#define OTHERS_OF_DEVICE      13
+ * notify, stamps, stamp, stamp_ns, join, reads and add, which device_timed.c passes on where they are for its callers;
+ * attention_workspace, and zero, which is the device's. */
+#define OTHERS_OF_DEVICE      16
 #define OTHERS_OF_TENSORS     2
 #define ST_X(id, member, ...) +1
 _Static_assert(sizeof(struct st_device_ops) == (ST_DEVICE_OPS(ST_X) + OTHERS_OF_DEVICE) * sizeof(void (*)(void)),

@@ -17,10 +17,11 @@
 static const struct {
     const char *name;
     enum st_cuda_urgency urgency;
-} queue_kinds[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = {"cuda-compute", ST_CUDA_FIRST},
+} queue_kinds[ST_CUDA_QUEUES] = {[ST_QUEUE_COMPUTE] = {"cuda-compute", ST_CUDA_FIRST},
                                  [ST_QUEUE_UPDATE] = {"cuda-update", ST_CUDA_LAST},
                                  [ST_QUEUE_UPLOAD] = {"cuda-upload", ST_CUDA_BETWEEN},
-                                 [ST_QUEUE_DOWNLOAD] = {"cuda-download", ST_CUDA_BETWEEN}};
+                                 [ST_QUEUE_DOWNLOAD] = {"cuda-download", ST_CUDA_BETWEEN},
+                                 [ST_QUEUE_CALLER] = {"cuda-caller", ST_CUDA_BORROWED}};
 
 /* --- errors --- */
 
@@ -192,11 +193,11 @@ static void cuda_close(struct st_device *dev)
     if (cuda == NULL)
         return;
     (void)cudaSetDevice(cuda->index);
-    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+    for (uint32_t i = 0; i < cuda->queue_count; i++)
         st_cuda_queue_stop(&cuda->queues[i]);
     st_cuda_guard_stop(cuda);
     lost = st_cuda_is_lost();
-    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+    for (uint32_t i = 0; i < cuda->queue_count; i++)
         st_cuda_queue_fini(&cuda->queues[i]);
     st_cuda_stamps_destroy(cuda, lost);
     st_cuda_matmul_destroy(cuda->matmul, lost);
@@ -222,6 +223,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
         return st_nomem(sizeof(*cuda));
     cuda->base.ops = &st_device_cuda_ops;
     cuda->index = (int)opts->index;
+    cuda->queue_count = opts->joins ? ST_CUDA_QUEUES : ST_QUEUE_COUNT;
     atomic_init(&cuda->holders, 1);
     cuda->shared_most = (uint32_t)props.sharedMemPerBlockOptin;
     cuda->unified = memory_kind(&props) == ST_MEMORY_UNIFIED;
@@ -230,7 +232,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
         st = take_arena(cuda, opts->arena_bytes);
     if (st == STRATA_OK)
         st = st_cuda_matmul_create(&cuda->matmul);
-    for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
+    for (uint32_t i = 0; i < cuda->queue_count && st == STRATA_OK; i++)
         st = st_cuda_queue_start(&cuda->queues[i], cuda, queue_kinds[i].name, queue_kinds[i].urgency);
     if (st == STRATA_OK)
         st = st_cuda_guard_start(cuda, opts->deadline_ns);
@@ -334,4 +336,7 @@ const struct st_device_ops st_device_cuda_ops = {
     .reduce = st_cuda_dev_reduce,
     .grad_finish = st_cuda_dev_grad_finish,
     .update = st_cuda_dev_update,
+    .join = st_cuda_join,
+    .reads = st_cuda_reads,
+    .add = st_cuda_caller_add,
 };

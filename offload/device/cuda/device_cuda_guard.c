@@ -98,7 +98,7 @@ static void *guard_main(void *arg)
     const uint64_t pause = step < NS_PER_SECOND ? step + 1 : NS_PER_SECOND;
 
     while (sleep_until(&cuda->guard, st_clock_ns() + pause))
-        for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        for (uint32_t i = 0; i < cuda->queue_count; i++)
             look_at(cuda, &cuda->queues[i]);
     return NULL;
 }

@@ -1,8 +1,9 @@
 /* offload/device/cuda/device_cuda_internal.h - the cuda device's internals, for device_cuda*.c only.
  *
- * Four streams, one per queue; work of a queue runs in the order of the calls.  Between queues there is no order: the engine
- * hands out an op only when the ops that it waits for on other lanes were reported done (engine_async.c), and other users of two
- * queues call finish() in between.  So no stream ever waits for another.
+ * Four streams, one per queue, and that of a caller; work of a queue runs in the order of the calls.  Between queues there is no
+ * order: the engine hands out an op only when the ops that it waits for on other lanes were reported done (engine_async.c), and
+ * other users of two queues call finish() in between.  So no stream ever waits for another.  A caller's stream is a queue like
+ * the others, with marks and a watcher, whose stream is borrowed.
  *
  * Threads.  One thread calls at a time.  Each queue has a watcher thread, which sleeps on the queue's marks in their order and
  * reports them.  It is our own thread and not cudaLaunchHostFunc because a broken context never runs host functions, so a failed
@@ -27,10 +28,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define ST_CUDA_MARKS     64u  /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
-#define ST_CUDA_SENTENCE  512u /* bytes kept of an error */
-#define ST_CUDA_REGIONS   72u  /* pinned at once: two calls of pin() whose memory is registered in pieces */
-#define ST_CUDA_PIECES    32u  /* of memory that the system refuses to register whole */
+#define ST_CUDA_MARKS     64u /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
+#define ST_CUDA_QUEUES    (ST_QUEUE_COUNT + 1u) /* with the caller's */
+#define ST_CUDA_SENTENCE  512u                  /* bytes kept of an error */
+#define ST_CUDA_REGIONS   72u                   /* pinned at once: two calls of pin() whose memory is registered in pieces */
+#define ST_CUDA_PIECES    32u                   /* of memory that the system refuses to register whole */
 #define ST_CUDA_PIECE_MIN (UINT64_C(64) << 20)
 /* Workspace of the compute queue, whose kernels use it one after another: of matmuls, the size that cuBLAS itself uses on Hopper,
  * and of the norms' backward. */
@@ -58,6 +60,7 @@ struct cuda_device;
 
 struct cuda_queue {
     cudaStream_t stream;
+    bool borrowed; /* the stream */
     struct cuda_device *cuda;
     const char *name;
     pthread_t watcher;
@@ -109,7 +112,8 @@ struct cuda_device {
     uint64_t arena_bytes;
     atomic_uint holders; /* the caller, and each watcher; the last one frees this struct */
     struct cuda_guard guard;
-    struct cuda_queue queues[ST_QUEUE_COUNT];
+    struct cuda_queue queues[ST_CUDA_QUEUES];
+    uint32_t queue_count;
     struct cuda_region regions[ST_CUDA_REGIONS];
     uint32_t region_count;
     struct cuda_slot slots[2][2]; /* of uploads, of downloads; base NULL: not allocated */
@@ -142,7 +146,13 @@ bool st_cuda_is_lost(void);
 void st_cuda_forget_loss(void); /* tests: the emulated GPU is whole again */
 
 /* device_cuda_queue.c */
-enum st_cuda_urgency { ST_CUDA_FIRST, ST_CUDA_BETWEEN, ST_CUDA_LAST }; /* whose kernels a multiprocessor takes first */
+enum st_cuda_urgency {
+    ST_CUDA_FIRST,
+    ST_CUDA_BETWEEN,
+    ST_CUDA_LAST,
+    ST_CUDA_BORROWED
+}; /* whose kernels a multiprocessor takes
+      first; no stream yet */
 strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name, enum st_cuda_urgency urgency);
 void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work and ends the watcher; a zeroed queue is allowed */
 void st_cuda_queue_fini(struct cuda_queue *q); /* after the guard has stopped; a zeroed queue is allowed */
@@ -153,6 +163,11 @@ strata_status st_cuda_queue_copy(struct cuda_queue *q, void *dst, const void *sr
 bool st_cuda_queue_await(struct cuda_queue *q, cudaEvent_t event, cudaError_t *err);
 
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
+
+/* device_cuda_caller.c */
+strata_status st_cuda_join(struct st_device *dev, void *stream);
+strata_status st_cuda_reads(struct st_device *dev, const void *at);
+strata_status st_cuda_caller_add(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems);
 
 /* device_cuda_host.c.  The first: by the watcher; the copy is done on return.  False: as st_cuda_queue_await(). */
 bool st_cuda_host_copy(struct cuda_queue *q, const struct cuda_mark *mark, cudaError_t *err);

@@ -106,7 +106,7 @@ static cudaError_t create_stream(cudaStream_t *stream, enum st_cuda_urgency urge
 
 static strata_status create_handles(struct cuda_queue *q, enum st_cuda_urgency urgency)
 {
-    cudaError_t err = create_stream(&q->stream, urgency);
+    cudaError_t err = q->borrowed ? cudaSuccess : create_stream(&q->stream, urgency);
 
     if (err != cudaSuccess) {
         q->stream = NULL;
@@ -122,7 +122,7 @@ static void destroy_handles(struct cuda_queue *q)
     for (uint32_t i = 0; i < ST_CUDA_MARKS; i++)
         if (q->marks[i].event != NULL)
             (void)cudaEventDestroy(q->marks[i].event);
-    if (q->stream != NULL)
+    if (q->stream != NULL && !q->borrowed)
         (void)cudaStreamDestroy(q->stream);
 }
 
@@ -139,6 +139,7 @@ strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda
 
     q->cuda = cuda;
     q->name = name;
+    q->borrowed = urgency == ST_CUDA_BORROWED;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->added_one, NULL);
     pthread_cond_init(&q->changed, NULL);
@@ -161,7 +162,7 @@ void st_cuda_queue_stop(struct cuda_queue *q)
 
     if (!q->runs)
         return;
-    if (q->cuda->guard.runs && !st_cuda_is_lost()) /* not opened: nothing is enqueued */
+    if (q->cuda->guard.runs && !st_cuda_is_lost() && !q->borrowed) /* not opened: nothing is enqueued */
         (void)st_cuda_queue_finish(q);
     pthread_mutex_lock(&q->lock);
     q->stopping = true;
