@@ -171,6 +171,7 @@ static strata_status begin(struct strata_engine *e, const struct strata_layers_s
         decay[i] = s->weight_decay != NULL ? s->weight_decay[i] : m->layers->groups[i].weight_decay;
     }
     step.divisor = s->divisor;
+    step.stream = s->stream;
     if ((st = st_engine_caller_begin(e->run.engine, &step, scale)) != STRATA_OK)
         return st;
     e->micros = s->micros != 0 ? s->micros : m->config.grad_accum;
@@ -219,7 +220,6 @@ static strata_status check_view(const struct strata_engine *e, enum strata_pass 
     return view == NULL ? st_error_missing(function, "view") : st_handle_room(view, sizeof(*view), "strata_layer_view");
 }
 
-/* The device's memory is the host's on devices that are supported. */
 static strata_status enter(struct strata_engine *e, enum strata_pass pass, uint32_t layer, struct strata_layer_view *view)
 {
     const struct st_layers *l = e->plan->model->layers;
@@ -324,6 +324,8 @@ static strata_status check_grad(const struct strata_engine *e, const struct stra
     if (l->layers[t->layer].ordered != ST_LAYERS_RESIDENT && (e->entered != t->layer || e->pass != STRATA_BACKWARD))
         return st_error(STRATA_E_INVAL, "strata_engine_grad: %s is of layer %s, whose backward is not entered", t->name,
                         l->layers[t->layer].name);
+    if (st_engine_caller_reads(e->run.engine, g->values) != STRATA_OK)
+        return st_error_prefix(STRATA_E_INVAL, "strata_engine_grad: %s", t->name);
     return STRATA_OK;
 }
 

@@ -39,7 +39,11 @@
  *          nothing.  A failure of the engine, or a cancel, ends the step: every call returns the status that ended the engine.
  * Thread   Calls may come from any threads, one at a time; another one meanwhile returns STRATA_E_BUSY.  The engine moves and
  *          updates on threads of its own while the caller computes.
- * Device   "cpu": pointers are host memory.  Others are not supported yet: strata_engine_create() returns STRATA_E_NOSYS.
+ * Device   "cpu": pointers are host memory.  "cuda": weights, boundaries, sums and gradients are memory of the GPU, and the
+ *          caller computes on a stream that begin names.  What enter and use give is there for all that is enqueued afterwards;
+ *          what was enqueued before leave and micro_end counts.  Neither waits for the stream.  enter and use wait until the
+ *          memory has what they give, which may mean for earlier layers on the stream; grad adds by a kernel on it; end and drop
+ *          wait for all of it.  The calling thread's current GPU becomes the engine's.
  * Ranks    Every rank opens the same layers and makes the same calls, each with its own micro-batches. */
 #ifndef STRATA_LAYERS_H
 #define STRATA_LAYERS_H
@@ -260,6 +264,8 @@ struct strata_layers_step {
                            times lr_scale */
     const double *weight_decay; /**< [groups] 0 to 1e3; NULL: as the groups say */
     double divisor;             /**< strata.update "in_backward" only: strata_layers_end.divisor, of all ranks together */
+    void *stream;               /**< "cuda": the cudaStream_t, of the engine's GPU, that the caller computes on; NULL: the default
+                                     one.  It lives until the step's end.  Elsewhere ignored */
 };
 #define STRATA_LAYERS_STEP_INIT STRATA_INIT(strata_layers_step, opts_size)
 
@@ -268,8 +274,7 @@ struct strata_layer_view {
     size_t view_size;    /**< sizeof(struct strata_layer_view), set by the caller */
     const void *weights; /**< the layer's page: tensor t at weights + strata_tensor_info.weight_at bytes.  64-byte aligned */
     /** BACKWARD: [sum elements] f32, tensor t at sum + strata_tensor_info.sum_at: gradients may be added in place (+=), in an
-     *  order that the caller keeps; padding stays as it is.  NULL: the layer is frozen, the device's memory is not the host's, or
-     *  FORWARD. */
+     *  order that the caller keeps; padding stays as it is.  NULL: the layer is frozen, or FORWARD. */
     float *sum;
     void *boundary;          /**< FORWARD: [boundary_bytes] to be written; BACKWARD: what forward wrote.  NULL: an evaluation, or
                                   the layer has none */
@@ -284,7 +289,8 @@ struct strata_layer_view {
  * @param step        copied; NULL: all defaults
  * @param loss_scale  out, or NULL: gradients are of the loss times this; 1 without loss scaling
  *
- * @return STRATA_E_INVAL  an argument is out of its range, nothing is loaded, the model is a decoder, or was not opened to train
+ * @return STRATA_E_INVAL  an argument is out of its range, nothing is loaded, the model is a decoder, or was not opened to train;
+ *                         "cuda": the stream is none of the engine's GPU
  *         STRATA_E_BUSY   a step is under way
  *         the status that ended the engine
  */
@@ -330,7 +336,8 @@ struct strata_grad {
     strata_dtype dtype; /**< F32, BF16, F16 */
     uint64_t first;     /**< element of the tensor that values begins with */
     uint64_t elems;     /**< 0: all from `first` on */
-    const void *values; /**< [elems] dtype; borrowed during the call, aligned to its elements */
+    const void *values; /**< [elems] dtype; borrowed during the call, aligned to its elements.  "cuda": of the GPU, read on the
+                             stream, and so the caller's again for all that is enqueued there afterwards */
 };
 
 /**
@@ -339,10 +346,11 @@ struct strata_grad {
  *
  * @param grads  [count] added in this order; frozen tensors are passed over
  *
- * @return STRATA_E_INVAL  an argument is NULL or out of its range, or a tensor is of another layer: nothing was added
+ * @return STRATA_E_INVAL  an argument is NULL or out of its range, a tensor is of another layer, or "cuda": values are host
+ *                         memory: nothing was added
  *         otherwise as strata_engine_enter()
  *
- * Cost      reads the gradients once, on the calling thread.  No allocation.
+ * Cost      reads the gradients once, on the calling thread or, "cuda", the stream.  No allocation.
  * Numerics  one fp32 addition per element and call.  After the last micro-batch the sum is rounded once to the tensor's dtype,
  *           before divisor, norm and update: in fp16 the sum times the loss scale must stay below 65504.
  */
@@ -356,8 +364,10 @@ STRATA_API strata_status strata_engine_micro_end(struct strata_engine *engine);
 
 /** How a step ends.  Begin with STRATA_LAYERS_END_INIT. */
 struct strata_layers_end {
-    size_t opts_size;     /**< sizeof(struct strata_layers_end) */
-    const double *losses; /**< [micros] sums of this rank, without loss scale; NULL: unknown, strata_step.loss is NaN */
+    size_t opts_size; /**< sizeof(struct strata_layers_end) */
+    /** [micros] sums of this rank, without loss scale; NULL: unknown, strata_step.loss is NaN.  Host memory, read once the stream
+     *  has passed, which may have copied them there. */
+    const double *losses;
     /** What this rank's gradients and losses are divided by: its tokens, or its micro-batches; 1e-9 to 1e18.  All ranks' are
      *  added.  0: the number of micro-batches.  in_backward: ignored, given at begin. */
     double divisor;

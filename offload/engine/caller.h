@@ -4,6 +4,10 @@
  * enters each layer in the plan's order, forward and then backward, micro-batch by micro-batch, and leaves it; pages that stay on
  * the device it may use and add gradients to in any order.  end() waits for the step's end.
  *
+ * On a device with streams (cuda) views and gradients are device memory, and the caller computes on the stream that begin()
+ * names: what it is given is there for all that it enqueues afterwards, and a layer that it leaves is over once the stream has
+ * passed what was enqueued.  The stream must live until the step has ended, or the engine is destroyed.
+ *
  * Calls may come from any thread, one at a time.  A call out of order returns E_INVAL and changes nothing.  A failure of the
  * engine ends the step: every call returns it. */
 #ifndef OFFLOAD_ENGINE_CALLER_H
@@ -22,6 +26,7 @@ struct st_caller_step {
     const double *lr, *weight_decay; /* [sets]; NULL: as they are */
     double divisor;                  /* updates in backward: of all ranks together; else 0, and end() has this rank's */
     struct st_saved *saved;          /* the step saves, as st_engine_step_saving(): filled when end() or drop() is OK; NULL: no */
+    void *stream;                    /* of a device with streams */
 };
 
 /* A layer's memory between enter() and leave(). */
@@ -42,9 +47,12 @@ strata_status st_engine_caller_leave(struct st_engine *eng);
 /** Wait until a page that stays on the device has this step's weights. */
 strata_status st_engine_caller_use(struct st_engine *eng, uint32_t page, const void **weight);
 /** Add gradients, widened exactly to fp32, to elements [first, first + elems) of a page's sum: of the layer whose backward is
- *  entered, or of a page that stays on the device.  On the calling thread.  What is never reported is zero. */
+ *  entered, or of a page that stays on the device.  On the calling thread, or the caller's stream.  What is never reported is
+ *  zero. */
 strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_t first, strata_dtype dtype, uint64_t elems,
                                    const void *grad);
+/** E_INVAL: gradients cannot lie there, which is host memory and the device's is not. */
+strata_status st_engine_caller_reads(struct st_engine *eng, const void *grad);
 /** The sum itself, for adding in place until the micro-batch, or the layer's backward, is over; waits as add() does.  NULL: the
  * page is frozen. */
 strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum);

@@ -42,6 +42,7 @@ struct st_caller {
     uint32_t next;          /* number, among the lane's ops, from which on the next layer is looked for */
     uint32_t entered;       /* op, or ST_NO_OP */
     uint64_t entered_ns;
+    bool joined;                      /* its stream has not been waited for */
     struct st_trace_record **records; /* [op_count]; NULL: not traced */
 };
 
@@ -72,6 +73,15 @@ static inline bool st_caller_takes(const struct st_caller *c, const struct st_op
 {
     return op->micro < c->micros && (!c->step.evaluates || (op->phases & ST_PHASE_EVAL) != 0);
 }
+
+/* Whether the caller computes on a stream of the device. */
+static inline bool st_caller_has_stream(const struct st_engine *eng)
+{
+    return eng->device->ops->join != NULL;
+}
+
+/* engine_caller.c: wait until the caller's stream, if any, has passed everything; not under the lock. */
+void st_caller_wait_stream(struct st_engine *eng);
 
 /* Something has happened for which the engine's thread may wait; under the lock. */
 static inline void st_caller_wake(struct st_engine *eng)

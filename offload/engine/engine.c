@@ -92,7 +92,8 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
                                           .upload_limit = opts->upload_limit,
                                           .download_limit = opts->download_limit,
                                           .pace = opts->pace,
-                                          .deadline_ns = opts->device_deadline_ns};
+                                          .deadline_ns = opts->device_deadline_ns,
+                                          .joins = st_program_called(eng->program)};
     const struct st_device_ops *ops = st_device_find(name);
     strata_status st;
 

@@ -40,8 +40,12 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
     const uint64_t start = job->issued_ns > a->lane_end_ns[lane] ? job->issued_ns : a->lane_end_ns[lane];
     const uint64_t ns = end > start ? end - start : 0;
 
+    if (lane == STRATA_LANE_CALLER && !job->left) /* the device's own part */
+        return;
     a->lane_end_ns[lane] = end;
     a->lane_busy_ns[lane] += ns;
+    if (lane == STRATA_LANE_CALLER)
+        st_engine_caller_took(eng, job->op, ns);
     if (lane == STRATA_LANE_COMPUTE)
         *(st_op_is_backward(eng->program->ops[job->op].kind) ? &a->backward_ns : &a->forward_ns) += ns;
     if (job->record != NULL) {
@@ -50,21 +54,33 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
     }
 }
 
+void st_engine_note(struct st_engine *eng, strata_status st)
+{
+    pthread_mutex_lock(&eng->lock);
+    if (eng->io_status == STRATA_OK) {
+        eng->io_status = st;
+        st_error_keep(&eng->io_error);
+    }
+    eng->events++;
+    pthread_cond_signal(&eng->wake);
+    pthread_mutex_unlock(&eng->lock);
+}
+
 /* Once the op is finished, the caller may issue it again, so its job must not be touched after that. */
 static void finish_job(struct st_engine_job *job, strata_status st)
 {
     struct st_engine *eng = job->engine;
     const uint32_t lane = eng->program->ops[job->op].lane;
 
-    if (st == STRATA_OK && lane == STRATA_LANE_CALLER)
-        st_engine_caller_hand(eng, job->op);
-    else if (st == STRATA_OK)
+    if (st != STRATA_OK)
+        st_engine_note(eng, st);
+    else if (lane != STRATA_LANE_CALLER)
         st_dispatch_finish(&eng->dispatch, job->op);
+    else if (job->left)
+        st_engine_caller_left(eng, job->op);
+    else
+        st_engine_caller_hand(eng, job->op);
     pthread_mutex_lock(&eng->lock);
-    if (st != STRATA_OK && eng->io_status == STRATA_OK) {
-        eng->io_status = st;
-        st_error_keep(&eng->io_error);
-    }
     eng->async->lane_jobs[lane]--;
     eng->in_flight--;
     eng->events++;
@@ -201,6 +217,22 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     st = st_engine_run_timed(eng, index);
     if (st == STRATA_OK)
         st = eng->device->ops->notify(eng->device, queue_of(op), device_done, job);
+    if (st != STRATA_OK)
+        finish_job(job, st);
+    return st;
+}
+
+strata_status st_engine_await_caller(struct st_engine *eng, uint32_t op, uint64_t since_ns, struct st_trace_record *record)
+{
+    struct st_engine_job *job = &eng->async->jobs[op];
+    strata_status st;
+
+    *job = (struct st_engine_job){.engine = eng, .op = op, .left = true, .issued_ns = since_ns, .record = record};
+    pthread_mutex_lock(&eng->lock);
+    eng->in_flight++;
+    eng->async->lane_jobs[STRATA_LANE_CALLER]++;
+    pthread_mutex_unlock(&eng->lock);
+    st = eng->device->ops->notify(eng->device, ST_QUEUE_CALLER, device_done, job);
     if (st != STRATA_OK)
         finish_job(job, st);
     return st;

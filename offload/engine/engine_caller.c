@@ -3,7 +3,10 @@
  * Ops of the caller's lane are issued like all others, when everything that they name is there: then the op is handed over, and
  * it is finished by the call that ends it, on the caller's thread.  An op that nobody will compute is finished as it is issued:
  * of a micro-batch that the step does not have, of a frozen layer that was passed over, or of a step that was dropped.  Whatever
- * begins a sum finds zeros, padding included. */
+ * begins a sum finds zeros, padding included.
+ *
+ * On a device with streams an op is handed over when the device was seen to have what it names, so nothing there waits for the
+ * engine.  In the other direction a mark on the caller's stream finishes the op (engine_async.c). */
 #include "offload/engine/caller_internal.h"
 
 #include "core/system/clock.h"
@@ -28,6 +31,39 @@ void st_engine_caller_hand(struct st_engine *eng, uint32_t index)
         c->state[index] = ST_CALLER_HANDED;
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&eng->lock);
+}
+
+void st_engine_caller_took(struct st_engine *eng, uint32_t op, uint64_t ns)
+{
+    struct st_caller *c = eng->caller;
+    const struct st_op *o = &eng->program->ops[op];
+    const uint32_t pass = o->kind == ST_OP_LAYER_FORWARD ? ST_PASS_FORWARD : ST_PASS_BACKWARD;
+
+    c->pass_ns[pass] += ns;
+    if (st_caller_is_layer(o) && c->timed < ST_TIMED_STEPS && !c->step.evaluates) {
+        uint64_t *least = &c->layer_ns[st_caller_layer(o)][pass];
+
+        if (*least == 0 || ns < *least)
+            *least = ns > 0 ? ns : 1;
+    }
+}
+
+void st_engine_caller_left(struct st_engine *eng, uint32_t op)
+{
+    pthread_mutex_lock(&eng->lock);
+    st_caller_finish(eng, op);
+    pthread_mutex_unlock(&eng->lock);
+}
+
+void st_caller_wait_stream(struct st_engine *eng)
+{
+    strata_status st;
+
+    if (!eng->caller->joined)
+        return;
+    eng->caller->joined = false;
+    if ((st = eng->device->ops->finish(eng->device, ST_QUEUE_CALLER)) != STRATA_OK)
+        st_engine_note(eng, st);
 }
 
 /* Losses and divisor, where the device has the step's scalars; a step that was dropped has divisor 0. */
@@ -226,9 +262,6 @@ strata_status st_engine_caller_create(struct st_engine *eng)
 
     if (!st_program_called(program))
         return STRATA_OK;
-    if (eng->device->ops->memory != NULL)
-        return st_error(STRATA_E_NOSYS, "layers of the caller's own run on the devices cpu and paced, not on %s",
-                        eng->device->ops->name);
     if ((c = calloc(1, sizeof(*c))) == NULL)
         return st_nomem(sizeof(*c));
     eng->caller = c;
@@ -264,6 +297,7 @@ void st_engine_caller_destroy(struct st_engine *eng)
         pthread_cond_signal(&c->work);
         pthread_mutex_unlock(&eng->lock);
         pthread_join(c->thread, NULL);
+        st_caller_wait_stream(eng);
     }
     pthread_cond_destroy(&c->moved);
     pthread_cond_destroy(&c->work);

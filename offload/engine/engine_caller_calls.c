@@ -66,13 +66,31 @@ static const struct st_access *sum_of(const struct st_engine *eng, const struct 
     return NULL;
 }
 
-/* The caller has done its part of an op, which ends now if it was handed over, else as soon as it is issued; under the lock. */
+/* The caller has not used an op, which ends now if it was handed over, else as soon as it is issued; under the lock. */
 static void give_back(struct st_engine *eng, uint32_t op)
 {
     if (eng->caller->state[op] == ST_CALLER_HANDED)
         st_caller_finish(eng, op);
     else
         eng->caller->state[op] = ST_CALLER_OVER;
+}
+
+/* The caller has used an op: what it has enqueued of it counts, too.  Under the lock, which is given up meanwhile: a mark may
+ * wait for the device's reports. */
+static strata_status end_op(struct st_engine *eng, uint32_t op, uint64_t since_ns)
+{
+    struct st_caller *c = eng->caller;
+    strata_status st;
+
+    if (c->state[op] != ST_CALLER_HANDED || !st_caller_has_stream(eng)) {
+        give_back(eng, op);
+        return STRATA_OK;
+    }
+    c->state[op] = ST_CALLER_OVER;
+    pthread_mutex_unlock(&eng->lock);
+    st = st_engine_await_caller(eng, op, since_ns, c->records != NULL ? c->records[op] : NULL);
+    pthread_mutex_lock(&eng->lock);
+    return st;
 }
 
 /* --- the caller's side --- */
@@ -174,6 +192,9 @@ strata_status st_engine_caller_begin(struct st_engine *eng, const struct st_call
     if ((st = st_engine_outside(eng, "begin")) != STRATA_OK || (st = st_engine_ended(eng)) != STRATA_OK ||
         (st = check_step(eng, step)) != STRATA_OK)
         return st;
+    if (st_caller_has_stream(eng) && (st = eng->device->ops->join(eng->device, step->stream)) != STRATA_OK)
+        return st;
+    c->joined = st_caller_has_stream(eng);
     take_rates(eng, step);
     memset(&eng->result, 0, sizeof(eng->result));
     memset(c->state, ST_CALLER_AHEAD, eng->program->op_count);
@@ -292,21 +313,10 @@ strata_status st_engine_caller_enter(struct st_engine *eng, enum st_pass pass, u
     return STRATA_OK;
 }
 
-static void count_time(struct st_engine *eng, const struct st_op *op, uint64_t ns)
-{
-    struct st_caller *c = eng->caller;
-    const uint32_t pass = op->kind == ST_OP_LAYER_BACKWARD ? ST_PASS_BACKWARD : ST_PASS_FORWARD;
-    uint64_t *least = &c->layer_ns[st_caller_layer(op)][pass];
-
-    c->pass_ns[pass] += ns;
-    if (c->timed < ST_TIMED_STEPS && !c->step.evaluates && (*least == 0 || ns < *least))
-        *least = ns > 0 ? ns : 1;
-}
-
 strata_status st_engine_caller_leave(struct st_engine *eng)
 {
     struct st_caller *c = eng->caller;
-    const strata_status st = lock_inside(eng, "leave");
+    strata_status st = lock_inside(eng, "leave");
     uint64_t now;
 
     if (st != STRATA_OK)
@@ -314,14 +324,16 @@ strata_status st_engine_caller_leave(struct st_engine *eng)
     if (c->entered == ST_NO_OP)
         return refuse(eng, st_error(STRATA_E_INVAL, "leave: no layer is entered"));
     now = st_clock_ns();
-    count_time(eng, &eng->program->ops[c->entered], now - c->entered_ns);
-    if (c->records != NULL)
-        st_trace_end(c->records[c->entered], now);
-    st_caller_finish(eng, c->entered);
+    if (!st_caller_has_stream(eng)) {
+        st_engine_caller_took(eng, c->entered, now - c->entered_ns);
+        if (c->records != NULL)
+            st_trace_end(c->records[c->entered], now);
+    }
+    st = end_op(eng, c->entered, c->entered_ns);
     c->entered = ST_NO_OP;
     c->next++;
     pthread_mutex_unlock(&eng->lock);
-    return STRATA_OK;
+    return st;
 }
 
 /* --- pages that stay on the device --- */
@@ -363,7 +375,7 @@ static strata_status find_sum(const struct st_engine *eng, uint32_t page, uint32
 
 #define ADD_ELEMS 1024u /* widened at a time */
 
-static void add(const struct st_kernels *k, float *sum, strata_dtype dtype, uint64_t elems, const void *grad)
+static void add_here(const struct st_kernels *k, float *sum, strata_dtype dtype, uint64_t elems, const void *grad)
 {
     float wide[ADD_ELEMS];
 
@@ -377,6 +389,24 @@ static void add(const struct st_kernels *k, float *sum, strata_dtype dtype, uint
         (dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, (const uint16_t *)grad + i, count);
         k->add_f32(sum + i, wide, count);
     }
+}
+
+static strata_status add(struct st_engine *eng, float *sum, strata_dtype dtype, uint64_t elems, const void *grad)
+{
+    strata_status st;
+
+    if (!st_caller_has_stream(eng)) {
+        add_here(eng->kernels, sum, dtype, elems, grad);
+        return STRATA_OK;
+    }
+    if ((st = eng->device->ops->add(eng->device, sum, grad, dtype, elems)) != STRATA_OK)
+        st_engine_note(eng, st); /* a part may be missing */
+    return st;
+}
+
+strata_status st_engine_caller_reads(struct st_engine *eng, const void *grad)
+{
+    return st_caller_has_stream(eng) ? eng->device->ops->reads(eng->device, grad) : STRATA_OK;
 }
 
 strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_t first, strata_dtype dtype, uint64_t elems,
@@ -398,10 +428,10 @@ strata_status st_engine_caller_add(struct st_engine *eng, uint32_t page, uint64_
                                     first, first + elems, page, room));
     st = wait_for(eng, op);
     pthread_mutex_unlock(&eng->lock);
-    if (st == STRATA_OK)
-        add(eng->kernels, (float *)st_engine_pointer(eng, sum_of(eng, &eng->program->ops[op], page)->buffer) + first, dtype,
-            elems, grad);
-    return st;
+    if (st != STRATA_OK)
+        return st;
+    return add(eng, (float *)st_engine_pointer(eng, sum_of(eng, &eng->program->ops[op], page)->buffer) + first, dtype, elems,
+               grad);
 }
 
 strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum)
@@ -426,7 +456,7 @@ strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float *
 strata_status st_engine_caller_micro_end(struct st_engine *eng)
 {
     struct st_caller *c = eng->caller;
-    const strata_status st = lock_inside(eng, "micro_end");
+    strata_status st = lock_inside(eng, "micro_end");
     const uint32_t count = st == STRATA_OK ? st_caller_count(eng) : 0;
     char text[NUMBER_BYTES];
     uint32_t next;
@@ -447,13 +477,26 @@ strata_status st_engine_caller_micro_end(struct st_engine *eng)
                                         op_pass_name(op), layer_name(eng, st_caller_layer(op), text), c->micro));
     }
     pass_over(eng, next);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         if (eng->program->ops[st_caller_op(eng, i)].kind == ST_OP_PAGE_GRAD &&
             eng->program->ops[st_caller_op(eng, i)].micro == c->micro)
-            give_back(eng, st_caller_op(eng, i));
+            st = end_op(eng, st_caller_op(eng, i), st_clock_ns());
     c->micro++;
     pthread_mutex_unlock(&eng->lock);
-    return STRATA_OK;
+    return st;
+}
+
+/* A step that has failed is over. */
+static strata_status step_over(struct st_engine *eng, strata_status st)
+{
+    struct st_sentence said;
+
+    if (eng->caller == NULL)
+        return st;
+    st_error_keep(&said);
+    st_caller_wait_stream(eng);
+    eng->caller->inside = false;
+    return st_error_again(st, &said);
 }
 
 strata_status st_engine_caller_rates(struct st_engine *eng, const struct st_caller_step *rates)
@@ -496,16 +539,16 @@ strata_status st_engine_caller_end(struct st_engine *eng, const double *losses, 
     struct st_caller *c = eng->caller;
     strata_status st = lock_inside(eng, "end");
 
-    if (st != STRATA_OK) { /* a step that has failed is over */
-        if (c != NULL)
-            c->inside = false;
-        return st;
-    }
+    if (st != STRATA_OK)
+        return step_over(eng, st);
     if (c->micro < c->micros)
         return refuse(eng, st_error(STRATA_E_INVAL, "end: micro-batch %u of %u is not over", c->micro, c->micros));
     if (!is_divisor(divisor))
         return refuse(eng,
                       st_error(STRATA_E_INVAL, "end: divisor %g: it can be from %g to %g", divisor, DIVISOR_LEAST, DIVISOR_MOST));
+    pthread_mutex_unlock(&eng->lock);
+    st_caller_wait_stream(eng);
+    pthread_mutex_lock(&eng->lock);
     for (uint32_t m = 0; m < c->micros; m++)
         c->losses[m] = losses != NULL ? losses[m] : (double)NAN;
     c->losses[eng->program->workload.grad_accum] = divisor;
@@ -535,14 +578,14 @@ strata_status st_engine_caller_drop(struct st_engine *eng, struct st_step_result
     const strata_status st = lock_inside(eng, "drop");
     const uint32_t count = st == STRATA_OK ? st_caller_count(eng) : 0;
 
-    if (st != STRATA_OK) {
-        if (c != NULL)
-            c->inside = false;
-        return st;
-    }
+    if (st != STRATA_OK)
+        return step_over(eng, st);
     if (eng->program->update == ST_UPDATE_IN_BACKWARD && !c->step.evaluates)
         return refuse(eng,
                       st_error(STRATA_E_INVAL, "drop: with strata.update \"in_backward\" updates have been made: use \"gated\""));
+    pthread_mutex_unlock(&eng->lock);
+    st_caller_wait_stream(eng);
+    pthread_mutex_lock(&eng->lock);
     c->dropped = true;
     c->entered = ST_NO_OP;
     for (uint32_t i = 0; i < count; i++)

@@ -38,8 +38,9 @@ struct st_engine_io {
 struct st_engine_job {
     struct st_engine *engine;
     uint32_t op;
-    bool saves; /* its cycle does */
-    uint64_t issued_ns;
+    bool saves;                     /* its cycle does */
+    bool left;                      /* its caller has done with it, and what the caller's stream has of it remains */
+    uint64_t issued_ns;             /* of one that was left, entered */
     struct st_trace_record *record; /* NULL: not traced */
     struct st_engine_job *next;     /* in a queue of the host thread */
 };
@@ -178,10 +179,14 @@ strata_status st_engine_caller_issue(struct st_engine *eng);
 /* What a queue of the device does before the op is handed over; hand it over. */
 strata_status st_engine_caller_prepare(struct st_engine *eng, const struct st_op *op);
 void st_engine_caller_hand(struct st_engine *eng, uint32_t op);
+/* It is over. */
+void st_engine_caller_left(struct st_engine *eng, uint32_t op);
 /* Whether the caller waits for the engine. */
 bool st_engine_caller_waits(struct st_engine *eng);
 /* The caller's times of a cycle that is over. */
 void st_engine_caller_times(struct st_engine *eng);
+void st_engine_caller_took(struct st_engine *eng, uint32_t op,
+                           uint64_t ns); /* the caller needed so long for it; under the lock */
 /* What its gradients are divided by, as far as it is known at a step's begin; else 1. */
 double st_engine_caller_divisor(const struct st_engine *eng);
 /* The step's loss, and eng->divisor, once all ranks' scalars are on the host. */
@@ -409,6 +414,10 @@ void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
 strata_status st_engine_async_create(struct st_engine *eng);
 void st_engine_async_destroy(struct st_engine *eng);
 strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
+/* On the caller's thread: the op is over once the caller's stream has passed what is on it now. */
+strata_status st_engine_await_caller(struct st_engine *eng, uint32_t op, uint64_t since_ns, struct st_trace_record *record);
+/* A failure that ends the running cycle. */
+void st_engine_note(struct st_engine *eng, strata_status st);
 /* Whether the data that op reads is checked as soon as it arrives, in the running phase.  False without eng->async. */
 bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
 /* Whether the calling thread may use the workers while ops are under way: with eng->async only the host thread may. */
