@@ -77,12 +77,16 @@ static uint32_t done_in(const struct st_dispatch *d, uint32_t op)
     return atomic_load_explicit(&d->done[op], memory_order_acquire);
 }
 
-/* A queue that runs in order puts an op after earlier ones of its own lane by itself.  A masked op is not handed out, so it must
- * wait. */
+/* A queue that runs in order puts an op after earlier ones of its own lane by itself.  A caller does so, too, but another queue
+ * zeroes the sums that its ops begin, so these wait for whatever may have a sum.  A masked op is not handed out, so it must wait.
+ */
 static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op, uint32_t on)
 {
-    return d->queues && d->program->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
-           (op->lane == STRATA_LANE_COMPUTE || op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE);
+    const struct st_op *before = &d->program->ops[on];
+
+    return d->queues && before->lane == op->lane && (op->phases & d->phase) != 0 &&
+           (op->lane == STRATA_LANE_COMPUTE || op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE ||
+            before->kind == ST_OP_LAYER_FORWARD);
 }
 
 /* The op's first wait from number `met` on that is not met; wait_count: all are. */
@@ -140,8 +144,8 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
     return best;
 }
 
-/* The lane that stands for compute: the caller's, its own, or with one executor that of the earliest op, of those that it does not run where
- * nothing else is left. */
+/* The lane that stands for compute: the caller's, its own, or with one executor that of the earliest op, of those that it does
+ * not run where nothing else is left. */
 static uint32_t stalled_lane(const struct st_dispatch *d)
 {
     uint32_t lane = STRATA_LANE_COUNT;
