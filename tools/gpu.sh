@@ -52,6 +52,7 @@ second  sanitize      50  compute-sanitizer is clean on the kernels' tests: memc
 compare torch         60  what PyTorch reaches on this card: matmuls, flash attention, cuDNN's, a copy
 compare profile       90  Nsight Compute's sections of the kernels that take most
 compare memcheck      90  compute-sanitizer's memcheck is clean on the contract tests
+-       layers        30  layers computed from outside, on a stream of the caller's, have the bits of the program's own run
 -       rates         15  rates at start are there in a few seconds
 -       exceeds      130  models train whose state exceeds the device's budget, and its whole memory
 -       update_1e9    90  optimizer kernels equal scalar bit for bit over 1e9 random elements

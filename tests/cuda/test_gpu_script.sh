@@ -76,7 +76,7 @@ program "$dir/cut" <<'CUT'
 case "$*" in *--ops*) kill -s KILL "$(cat "$dir/pid")" ;; esac
 exec "$dir/quick" "$@"
 CUT
-for name in update ops attention device_ops device_matmul device_llama device_attention device_xent device_timed; do
+for name in update ops attention device_ops device_matmul device_llama device_attention device_xent device_timed layers; do
     program "$dir/good/test_gpu_$name" <<'GOOD'
 echo "[       OK ] one"
 [ "$1" != --elems ] || echo "$2 elements"
@@ -159,7 +159,8 @@ if [ "$extent" = --all ]; then
     verdict trace ran 1
     verdict matrix passed 1
     packed capped.jsonl trace.json.gz
-    gpu 0 --program "$dir/quick" --tests "$dir/good" --only rates,exceeds
+    gpu 0 --program "$dir/quick" --tests "$dir/good" --only layers,rates,exceeds
+    verdict layers passed 1
     verdict rates ran 1
     verdict exceeds ran 2
     packed exceeds-card.jsonl

@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ void net_workload(struct st_workload *w, const struct net_cell *cell)
 
 struct st_plan *net_plan(const struct st_workload *w, const struct net_cell *cell, uint32_t rank)
 {
-    struct st_capacity capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true};
+    struct st_capacity capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = cell->launch == NULL};
     const struct st_policy policy = {.ranks = cell->ranks,
                                      .rank = rank,
                                      .stage = cell->stage,
@@ -221,6 +222,120 @@ static void head(struct pass *p, const struct net *net, const void *table, const
     }
 }
 
+/* --- where it is computed --- */
+
+struct net_kept {
+    _Alignas(max_align_t) struct net_kept *next;
+};
+
+/* Memory until the step has ended, for what may still be enqueued. */
+static void *keep(struct net *net, size_t bytes)
+{
+    struct net_kept *k = malloc(sizeof(*k) + bytes);
+
+    assert_non_null(k);
+    k->next = net->kept;
+    net->kept = k;
+    return k + 1;
+}
+
+static void drop_kept(struct net *net)
+{
+    for (struct net_kept *k = net->kept, *next; k != NULL; k = next) {
+        next = k->next;
+        free(k);
+    }
+    net->kept = NULL;
+}
+
+/* A piece of it: what it needs of these. */
+struct work {
+    void (*run)(const struct work *w);
+    struct net *net;
+    struct pass *pass;
+    const void *weight, *gain;
+    struct boundary *boundary;
+    float *grad;
+    uint16_t *rounded;
+    double *loss, scale;
+    uint64_t seed, elems;
+    uint32_t layer, micro;
+};
+
+static void run_work(void *data)
+{
+    const struct work *w = data;
+
+    w->run(w);
+}
+
+static void launch(struct net *net, struct work w)
+{
+    struct work *later;
+
+    w.net = net;
+    if (net->cell->launch == NULL) {
+        w.run(&w);
+        return;
+    }
+    later = keep(net, sizeof(*later));
+    *later = w;
+    net->cell->launch(net->cell->stream, run_work, later);
+}
+
+static void run_embed(const struct work *w)
+{
+    embed(w->pass, w->net, w->weight, w->seed);
+}
+
+static void run_forward(const struct work *w)
+{
+    struct boundary *b = w->boundary;
+
+    if (b != NULL) {
+        memcpy(b->h, w->pass->h, sizeof(b->h));
+        b->layer = w->layer;
+        b->micro = w->micro;
+        b->tag = TAG + w->net->step;
+    }
+    layer_forward(w->pass, w->net, w->weight);
+}
+
+static void run_head(const struct work *w)
+{
+    head(w->pass, w->net, w->weight, w->gain, w->seed, w->scale);
+    *w->loss = w->pass->loss;
+}
+
+static void run_backward(const struct work *w)
+{
+    const struct boundary *b = w->boundary;
+
+    if (b->layer != w->layer || b->micro != w->micro || b->tag != TAG + w->net->step)
+        w->net->wrong = true;
+    layer_backward(w->pass, w->net, w->weight, b, w->grad);
+}
+
+/* The gradients of looked up rows, beside those of the head. */
+static void run_rows(const struct work *w)
+{
+    memset(w->grad, 0, VOCAB * WIDTH * sizeof(*w->grad));
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t k = 0; k < WIDTH; k++)
+            w->grad[w->pass->token[r] * WIDTH + k] += w->pass->dh[r * WIDTH + k];
+}
+
+static void run_round(const struct work *w)
+{
+    for (uint64_t i = 0; i < w->elems; i++) {
+        const float value = w->net->cell->poison_at == w->net->step && i == w->elems / 2 ? INFINITY : w->grad[i];
+        uint32_t bits;
+
+        memcpy(&bits, &value, sizeof(bits));
+        w->rounded[i] = (uint16_t)(bits >> 16); /* bf16, cut off */
+    }
+}
+
 /* --- calls --- */
 
 /* One call of the engine, which a thread of its own may make. */
@@ -305,20 +420,14 @@ static strata_status use(struct net *net, uint32_t page, const void **weight)
 }
 
 /* In two parts, in the format of what the cell reports. */
-static strata_status report(struct net *net, uint32_t page, uint64_t first, const float *grad, uint64_t elems)
+static strata_status report(struct net *net, uint32_t page, uint64_t first, float *grad, uint64_t elems)
 {
     const strata_dtype dt = net->cell->grads;
     const uint64_t parts[] = {0, elems / 3, elems};
-    uint16_t *rounded = malloc(elems * sizeof(*rounded));
+    uint16_t *rounded = keep(net, elems * sizeof(*rounded));
     strata_status st = STRATA_OK;
 
-    for (uint64_t i = 0; i < elems; i++) {
-        const float value = net->cell->poison_at == net->step && i == elems / 2 ? INFINITY : grad[i];
-        uint32_t bits;
-
-        memcpy(&bits, &value, sizeof(bits));
-        rounded[i] = (uint16_t)(bits >> 16); /* bf16, cut off */
-    }
+    launch(net, (struct work){.run = run_round, .grad = grad, .rounded = rounded, .elems = elems});
     for (uint32_t i = 0; i < 2 && st == STRATA_OK; i++) {
         const struct call c = {.what = ADD,
                                .index = page,
@@ -334,7 +443,6 @@ static strata_status report(struct net *net, uint32_t page, uint64_t first, cons
             bf16.dtype = STRATA_BF16;
         st = call(net, bf16);
     }
-    free(rounded);
     return st;
 }
 
@@ -346,26 +454,23 @@ static strata_status forward(struct net *net, struct pass *p, bool evaluates)
 
     for (uint32_t l = 0; l < NET_LAYERS && st == STRATA_OK; l++) {
         struct st_caller_view view;
-        struct boundary *b;
         const void *weight;
 
         if (net->cell->all_stay) {
-            memcpy(p->kept[l].h, p->h, sizeof(p->h));
             if ((st = use(net, LAYER0 + l, &weight)) == STRATA_OK)
-                layer_forward(p, net, weight);
+                launch(net, (struct work){.run = run_forward, .pass = p, .weight = weight, .boundary = &p->kept[l], .layer = l});
             continue;
         }
         if ((st = call(net, (struct call){.what = ENTER, .pass = ST_PASS_FORWARD, .index = l, .view = &view})) != STRATA_OK)
             return st;
         if ((view.boundary == NULL) != evaluates || view.page != LAYER0 + l || view.sum != NULL)
             return st_error(STRATA_E_INTERNAL, "a view of layer %u", l);
-        if ((b = view.boundary) != NULL) {
-            memcpy(b->h, p->h, sizeof(b->h));
-            b->layer = l;
-            b->micro = view.micro;
-            b->tag = TAG + net->step;
-        }
-        layer_forward(p, net, view.weight);
+        launch(net, (struct work){.run = run_forward,
+                                  .pass = p,
+                                  .weight = view.weight,
+                                  .boundary = view.boundary,
+                                  .layer = l,
+                                  .micro = view.micro});
         st = call(net, (struct call){.what = LEAVE});
     }
     return st;
@@ -379,7 +484,8 @@ static strata_status staying_backward(struct net *net, struct pass *p, uint32_t 
 
     if (st != STRATA_OK)
         return st;
-    layer_backward(p, net, weight, &p->kept[l], grad);
+    launch(net,
+           (struct work){.run = run_backward, .pass = p, .weight = weight, .boundary = &p->kept[l], .grad = grad, .layer = l});
     if (net->cell->frozen == l + 1)
         return STRATA_OK;
     st = report(net, LAYER0 + l, 0, grad, 2 * MATRIX);
@@ -388,12 +494,11 @@ static strata_status staying_backward(struct net *net, struct pass *p, uint32_t 
 
 static strata_status backward(struct net *net, struct pass *p, uint32_t micro)
 {
-    float *grad = malloc((2 * MATRIX + INNER) * sizeof(*grad));
     strata_status st = STRATA_OK;
 
     for (uint32_t l = NET_LAYERS; l-- > 0 && st == STRATA_OK;) {
+        float *grad = keep(net, (2 * MATRIX + INNER) * sizeof(*grad));
         struct st_caller_view view;
-        const struct boundary *b;
 
         if (net->cell->frozen == l + 1 && l == 0)
             continue; /* autograd would leave it out */
@@ -404,12 +509,15 @@ static strata_status backward(struct net *net, struct pass *p, uint32_t micro)
         st = call(net, (struct call){.what = ENTER, .pass = ST_PASS_BACKWARD, .index = l, .view = &view});
         if (st != STRATA_OK)
             break;
-        b = view.boundary;
-        if (b->layer != l || b->micro != micro || view.micro != micro || b->tag != TAG + net->step) {
-            st = st_error(STRATA_E_INTERNAL, "the boundary of layer %u", l);
-            break;
-        }
-        layer_backward(p, net, view.weight, b, grad);
+        if (view.boundary == NULL || view.micro != micro)
+            return st_error(STRATA_E_INTERNAL, "a view of layer %u", l);
+        launch(net, (struct work){.run = run_backward,
+                                  .pass = p,
+                                  .weight = view.weight,
+                                  .boundary = view.boundary,
+                                  .grad = grad,
+                                  .layer = l,
+                                  .micro = micro});
         if (net->cell->frozen != l + 1) {
             st = report(net, view.page, 0, grad, 2 * MATRIX);
             if (st == STRATA_OK)
@@ -418,47 +526,37 @@ static strata_status backward(struct net *net, struct pass *p, uint32_t micro)
         if (st == STRATA_OK)
             st = call(net, (struct call){.what = LEAVE});
     }
-    free(grad);
     return st;
 }
 
-/* The gradients of looked up rows, beside those of the head. */
 static strata_status end_backward(struct net *net, struct pass *p)
 {
-    float *rows = calloc(VOCAB * WIDTH, sizeof(*rows));
-    strata_status st;
+    float *rows = keep(net, VOCAB * WIDTH * sizeof(*rows));
 
-    for (uint32_t r = 0; r < ROWS; r++)
-        for (uint32_t k = 0; k < WIDTH; k++)
-            rows[p->token[r] * WIDTH + k] += p->dh[r * WIDTH + k];
-    st = report(net, EMBED, 0, rows, VOCAB * WIDTH);
-    free(rows);
-    return st;
+    launch(net, (struct work){.run = run_rows, .pass = p, .grad = rows});
+    return report(net, EMBED, 0, rows, VOCAB * WIDTH);
 }
 
 static strata_status micro(struct net *net, uint32_t m, uint32_t global, bool evaluates, double scale, double *loss)
 {
-    struct pass *p = malloc(sizeof(*p));
+    struct pass *p = keep(net, sizeof(*p));
     const uint64_t seed = 100 * net->step + global;
     const void *table, *gain;
     strata_status st;
 
     if ((st = use(net, EMBED, &table)) != STRATA_OK)
-        goto out;
-    embed(p, net, table, seed);
+        return st;
+    launch(net, (struct work){.run = run_embed, .pass = p, .weight = table, .seed = seed});
     if ((st = forward(net, p, evaluates)) != STRATA_OK || (st = use(net, GAIN, &gain)) != STRATA_OK ||
         (st = use(net, EMBED, &table)) != STRATA_OK)
-        goto out;
-    head(p, net, table, gain, seed, scale);
-    *loss = p->loss;
+        return st;
+    launch(net,
+           (struct work){.run = run_head, .pass = p, .weight = table, .gain = gain, .seed = seed, .scale = scale, .loss = loss});
     if (!evaluates && ((st = report(net, EMBED, 0, p->d_embed, VOCAB * WIDTH)) != STRATA_OK ||
                        (st = report(net, GAIN, 0, p->d_gain, WIDTH)) != STRATA_OK || (st = backward(net, p, m)) != STRATA_OK ||
                        (st = end_backward(net, p)) != STRATA_OK))
-        goto out;
-    st = call(net, (struct call){.what = MICRO_END});
-out:
-    free(p);
-    return st;
+        return st;
+    return call(net, (struct call){.what = MICRO_END});
 }
 
 static strata_status compute(struct net *net, bool evaluates, struct st_step_result *result)
@@ -473,8 +571,9 @@ static strata_status compute(struct net *net, bool evaluates, struct st_step_res
                                         .sets = 2,
                                         .lr = lr,
                                         .weight_decay = decay,
-                                        .divisor = early ? (double)(micros * ranks * ROWS * VOCAB) : 0};
-    double losses[NET_MICROS], scale;
+                                        .divisor = early ? (double)(micros * ranks * ROWS * VOCAB) : 0,
+                                        .stream = cell->stream};
+    double *losses = keep(net, NET_MICROS * sizeof(*losses)), scale;
     strata_status st = st_engine_caller_begin(net->engine, &step, &scale);
 
     for (uint32_t m = 0; m < micros && st == STRATA_OK; m++)
@@ -484,14 +583,26 @@ static strata_status compute(struct net *net, bool evaluates, struct st_step_res
     return st;
 }
 
-strata_status net_step(struct net *net, uint32_t step, bool evaluates, struct st_step_result *result)
+static strata_status start(struct net *net, uint32_t step, bool evaluates, struct st_step_result *result)
 {
-    strata_status st;
-
     net->step = evaluates ? 100 + step : step;
     net->calls = 0;
     net->stops = false;
-    st = compute(net, evaluates, result);
+    drop_kept(net);
+    return compute(net, evaluates, result);
+}
+
+strata_status net_begin(struct net *net, uint32_t step, struct st_step_result *result)
+{
+    return start(net, step, false, result);
+}
+
+strata_status net_step(struct net *net, uint32_t step, bool evaluates, struct st_step_result *result)
+{
+    strata_status st = start(net, step, evaluates, result);
+
+    if (net->wrong)
+        return st_error(STRATA_E_INTERNAL, "a boundary of step %u", step);
     if (net->stops)
         return call(net, (struct call){.what = DROP, .result = result});
     if (st != STRATA_OK && st_engine_caller_inside(net->engine)) {
@@ -529,7 +640,10 @@ strata_status net_open(struct net *net, const struct st_plan *plan, const struct
                                                .clip_norm = cell->update == ST_UPDATE_IN_BACKWARD ? 0 : cell->clip,
                                                .skip_overflow = cell->update != ST_UPDATE_IN_BACKWARD},
                                   .threads = cell->threads,
-                                  .device = cell->paced ? "paced" : NULL,
+                                  .device = cell->launch != NULL ? "cuda"
+                                            : cell->paced        ? "paced"
+                                                                 : NULL,
+                                  .device_deadline_ns = cell->deadline_ns,
                                   .pace = &net->pace,
                                   .nvme = {.dir_count = 1,
                                            .dirs = {dir},
@@ -543,6 +657,11 @@ strata_status net_open(struct net *net, const struct st_plan *plan, const struct
     strata_status st;
 
     *net = (struct net){.cell = cell, .plan = plan, .rank = rank};
+    if (comm != NULL && cell->open_device_comm != NULL) {
+        if ((st = cell->open_device_comm(&net->device_comm, comm)) != STRATA_OK)
+            return st;
+        opts.device_comm = net->device_comm;
+    }
     net->pace = (struct st_machine){.name = "net", .rates = {.upload = 1e10, .download = 1e10, .memory = 1e11, .launch = 1e-6}};
     st = st_engine_create(&net->engine, &opts);
     return st == STRATA_OK ? st_engine_load(net->engine, fill, NULL) : st;
@@ -551,7 +670,10 @@ strata_status net_open(struct net *net, const struct st_plan *plan, const struct
 void net_close(struct net *net)
 {
     st_engine_destroy(net->engine);
+    st_comm_close(net->device_comm);
     net->engine = NULL;
+    net->device_comm = NULL;
+    drop_kept(net);
 }
 
 static void add_planned(struct st_traffic *sum, const struct st_program *program, enum st_phase phase)

@@ -1,4 +1,5 @@
-/* net.h - a small net that the test computes itself: an engine pages its layers, and knows nothing of them.
+/* net.h - a small net that the test computes itself: an engine pages its layers, and knows nothing of them.  On cuda, over the
+ * emulator, all that it computes is enqueued on a stream.
  *
  * Resident: an embedding that is input and output, tied, and a gain.  In order: layers h += W2 relu(W1 h + b). */
 #ifndef TESTS_ENGINE_NET_H
@@ -28,6 +29,11 @@ struct net_cell {
     bool foreign;    /* each call comes from a thread of its own */
     uint32_t frozen; /* layer that is not trained, from 1 on; 0: none */
     double clip;
+    /* cuda: enqueue work on the stream; NULL: another device, and all is computed at once. */
+    void (*launch)(void *stream, void (*work)(void *data), void *data);
+    void *stream;
+    uint64_t deadline_ns; /* of it; 0: the device's own */
+    strata_status (*open_device_comm)(struct st_comm **out, struct st_comm *host);
     /* What happens in the run. */
     uint32_t fewer_at;    /* this step, from 1 on, has a micro-batch less */
     uint32_t evaluate_at; /* after this step */
@@ -58,12 +64,17 @@ struct net {
     struct st_machine pace;
     uint32_t rank, step, calls; /* step: the one under way, from 1 on; calls: of it */
     bool stops;                 /* it is to be dropped now */
+    bool wrong;                 /* a boundary was another one */
+    struct net_kept *kept;      /* memory of the step */
+    struct st_comm *device_comm;
 };
 strata_status net_open(struct net *net, const struct st_plan *plan, const struct net_cell *cell, uint32_t rank,
                        struct st_comm *comm, const char *dir);
 void net_close(struct net *net);
 /** One step, or an evaluation of the same micro-batches. */
 strata_status net_step(struct net *net, uint32_t step, bool evaluates, struct st_step_result *result);
+/** The same up to where it is to be dropped, and then nothing. */
+strata_status net_begin(struct net *net, uint32_t step, struct st_step_result *result);
 
 /** A whole run of `steps` steps on a plan. */
 strata_status net_train(struct net_result *out, const struct st_plan *plan, const struct net_cell *cell, uint32_t steps,

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/system/workers.h"
-#include "kernels/widen.h"
 #include "model/model.h"
 #include "offload/compute.h"
 #include "offload/device/device.h"
@@ -27,10 +26,11 @@ struct outside {
     struct st_workload w; /* of the decoder: where its pages are used */
     struct st_compute compute;
     struct st_workers *workers;
+    const struct st_device_ops *ops;
     struct st_device *device;
-    const struct st_kernels *kernels;
+    void *stream;
     uint32_t ranks, leaf_micros; /* micro-batches of this rank that are added one after the other */
-    double targets;              /* of the step, of all ranks */
+    double target_count;         /* of the step, of all ranks */
     float loss_gradient;
 
     struct { /* a tensor, or one page's part of it, by its index at the engine */
@@ -38,9 +38,12 @@ struct outside {
         uint64_t offset;
     } places[PAGES_MOST * TENSORS_MOST];
 
-    /* The caller's own memory: activations of one micro-batch, and gradients at the table of all. */
-    unsigned char *act[PAGES_MOST], *internals, *head, *workspace, *dact[MICROS_MOST];
-    double losses[MICROS_MOST];
+    /* The caller's own memory on the device, from `arena` on: activations of one micro-batch, and gradients at the table of all.
+     */
+    unsigned char *arena, *act[PAGES_MOST], *internals, *head, *workspace, *dact[MICROS_MOST], *constants;
+    uint64_t used;
+    int32_t *tokens, *targets; /* [grad_accum][rows] */
+    double *loss_sums, losses[MICROS_MOST];
 };
 
 /* --- the model as layers --- */
@@ -114,17 +117,58 @@ static strata_status open_layers(struct outside *o, const struct outside_opts *o
     return st;
 }
 
+/* --- memory of the caller's own --- */
+
+/* Its place on the device; before there is any: NULL, and counted. */
+static void *take(struct outside *o, uint64_t bytes)
+{
+    unsigned char *at = o->arena != NULL ? o->arena + o->used : NULL;
+
+    o->used += (bytes + 4095) / 4096 * 4096;
+    return at;
+}
+
+static void take_memory(struct outside *o)
+{
+    const uint64_t boundary = st_workload_boundary_most(&o->w), rows = outside_rows(o);
+    uint64_t internals = 0;
+
+    for (uint32_t l = 0; l + 1 < o->w.layer_count; l++)
+        internals = o->w.layers[l].internal_bytes > internals ? o->w.layers[l].internal_bytes : internals;
+    o->used = 0;
+    for (uint32_t i = 0; i < o->w.layer_count; i++)
+        o->act[i] = take(o, boundary);
+    for (uint32_t m = 0; m < o->w.grad_accum; m++)
+        o->dact[m] = take(o, boundary);
+    o->internals = take(o, internals);
+    o->head = take(o, o->w.layers[o->w.layer_count - 1].internal_bytes);
+    o->workspace = take(o, o->w.workspace_bytes);
+    o->constants = take(o, o->w.constants_bytes);
+    o->tokens = take(o, rows * sizeof(*o->tokens));
+    o->targets = take(o, rows * sizeof(*o->targets));
+    o->loss_sums = take(o, sizeof(o->losses));
+}
+
+static strata_status put(struct outside *o, void *to, const void *from, uint64_t bytes)
+{
+    const strata_status st = o->ops->upload(o->device, to, from, bytes);
+
+    return st == STRATA_OK ? o->ops->finish(o->device, ST_QUEUE_UPLOAD) : st;
+}
+
 /* --- opening --- */
 
 static strata_status open_decoder(struct outside *o, const struct outside_opts *opts, const struct strata_model_info *is)
 {
+    const struct st_device_ops *ops = st_device_find(opts->device != NULL ? opts->device : "cpu");
     const struct st_model_batch batch = {.micro_batch = is->micro_batch,
                                          .seq = OUTSIDE_SEQ,
                                          .grad_accum = is->grad_accum,
                                          .dtype = is->dtype,
                                          .decay_all = true,
-                                         .workers = 2};
-    struct st_device_opts device = {.arena_bytes = 4096};
+                                         .workers = 2,
+                                         .ops = ops->tensors};
+    struct st_device_opts device = {.kernels = st_kernels_pick("auto")};
     struct st_model_config config;
     strata_status st;
 
@@ -132,29 +176,18 @@ static strata_status open_decoder(struct outside *o, const struct outside_opts *
         (st = st_model_create(&o->decoder, &config, &batch)) != STRATA_OK ||
         (st = st_workers_create(&o->workers, 2, NULL)) != STRATA_OK)
         return st;
-    o->kernels = device.kernels = st_kernels_pick("auto");
     device.workers = o->workers;
     o->w = *st_model_workload(o->decoder);
     o->compute = st_model_compute(o->decoder);
-    return st_device_find("cpu")->open(&o->device, &device);
-}
-
-static strata_status take_memory(struct outside *o)
-{
-    const uint64_t boundary = st_workload_boundary_most(&o->w);
-    uint64_t internals = 0;
-    bool whole = true;
-
-    for (uint32_t l = 0; l + 1 < o->w.layer_count; l++)
-        internals = o->w.layers[l].internal_bytes > internals ? o->w.layers[l].internal_bytes : internals;
-    for (uint32_t i = 0; i < o->w.layer_count; i++)
-        whole = (o->act[i] = aligned_alloc(4096, (boundary + 4095) / 4096 * 4096)) != NULL && whole;
-    for (uint32_t m = 0; m < o->w.grad_accum; m++)
-        whole = (o->dact[m] = aligned_alloc(4096, (boundary + 4095) / 4096 * 4096)) != NULL && whole;
-    o->internals = aligned_alloc(4096, (internals + 8191) / 4096 * 4096);
-    o->head = aligned_alloc(4096, (o->w.layers[o->w.layer_count - 1].internal_bytes + 8191) / 4096 * 4096);
-    o->workspace = aligned_alloc(4096, (o->w.workspace_bytes + 8191) / 4096 * 4096);
-    return whole && o->internals != NULL && o->head != NULL && o->workspace != NULL ? STRATA_OK : st_nomem(0);
+    take_memory(o);
+    device.arena_bytes = o->used;
+    o->ops = ops;
+    if ((st = ops->open(&o->device, &device)) != STRATA_OK)
+        return st;
+    o->arena = ops->arena(o->device);
+    take_memory(o);
+    o->stream = opts->stream_of != NULL ? opts->stream_of(o->device) : NULL;
+    return o->compute.constants != NULL ? put(o, o->constants, o->compute.constants, o->w.constants_bytes) : STRATA_OK;
 }
 
 /* What st_model_init_source() gives, tensor by tensor. */
@@ -197,6 +230,7 @@ static strata_status start(struct outside *o, const struct outside_opts *opts)
     strata_status st;
 
     m.comm = opts->comm;
+    m.device = opts->device;
     load.fill = fill;
     load.fill_ctx = &f;
     if ((st = strata_machine_open(&machine, &m)) != STRATA_OK)
@@ -247,7 +281,7 @@ strata_status outside_open(struct outside **out, const struct outside_opts *opts
     o->leaf_micros = o->w.grad_accum;
     if (opts->leaves) /* as many as micro-batches of all ranks */
         o->leaf_micros = 1;
-    return take_memory(o);
+    return STRATA_OK;
 }
 
 void outside_close(struct outside *o)
@@ -259,16 +293,9 @@ void outside_close(struct outside *o)
     strata_model_close(o->model);
     strata_config_close(o->config);
     if (o->device != NULL)
-        st_device_find("cpu")->close(o->device);
+        o->ops->close(o->device);
     st_workers_destroy(o->workers);
     st_model_destroy(o->decoder);
-    for (uint32_t i = 0; i < PAGES_MOST; i++)
-        free(o->act[i]);
-    for (uint32_t m = 0; m < MICROS_MOST; m++)
-        free(o->dact[m]);
-    free(o->internals);
-    free(o->head);
-    free(o->workspace);
     free(o);
 }
 
@@ -287,22 +314,27 @@ uint32_t outside_rows(const struct outside *o)
 struct micro {
     struct outside *o;
     uint32_t index;
-    bool first, last; /* of those that are added one after the other */
-    const int32_t *tokens, *targets;
+    bool first, last;                /* of those that are added one after the other */
+    const int32_t *tokens, *targets; /* device */
 };
+
+static strata_status copy(const struct micro *m, void *to, const void *from, uint64_t bytes)
+{
+    return m->o->ops->copy(m->o->device, to, from, bytes);
+}
 
 /* A call of the decoder. */
 static strata_status run(const struct micro *m, struct st_call call)
 {
     call.micro = m->index;
-    call.ops = st_device_find("cpu")->tensors;
+    call.ops = m->o->ops->tensors;
     call.device = m->o->device;
     call.workspace = m->o->workspace;
     call.tokens = m->tokens;
     call.targets = m->targets;
     call.loss_gradient = m->o->loss_gradient;
     call.trains = true;
-    call.constants = m->o->compute.constants;
+    call.constants = m->o->constants;
     call.first = call.first && m->first && call.grad != NULL;
     if (call.grad != NULL)
         call.grad_elems = m->o->w.pages[call.page].trained_elems;
@@ -325,19 +357,13 @@ static bool has_positions(const struct st_workload *w)
 static strata_status embed(const struct micro *m)
 {
     const struct st_workload *w = &m->o->w;
-    const size_t row_bytes = w->hidden * strata_dtype_bytes(w->dtype);
     struct strata_layer_view view;
     strata_status st = STRATA_OK;
 
-    for (uint32_t p = 0; p < w->gathered_count && st == STRATA_OK; p++) {
-        st = look(m, STRATA_FORWARD, p, &view);
-        for (uint32_t r = 0; r < w->micro_batch * w->seq && st == STRATA_OK; r++) {
-            const uint32_t row = (uint32_t)m->tokens[r] - w->pages[p].row_first;
-
-            if (row < w->pages[p].row_count)
-                memcpy(m->o->act[0] + r * row_bytes, (const unsigned char *)view.weights + row * row_bytes, row_bytes);
-        }
-    }
+    for (uint32_t p = 0; p < w->gathered_count && st == STRATA_OK; p++)
+        if ((st = look(m, STRATA_FORWARD, p, &view)) == STRATA_OK)
+            st = m->o->ops->embed_gather(m->o->device, m->o->act[0], view.weights, m->tokens, w->micro_batch * w->seq, w->hidden,
+                                         w->pages[p].row_first, w->pages[p].row_count, w->dtype);
     if (st != STRATA_OK || !has_positions(w) || (st = look(m, STRATA_FORWARD, w->gathered_count, &view)) != STRATA_OK)
         return st;
     return run(m, (struct st_call){
@@ -355,7 +381,8 @@ static strata_status blocks_forward(const struct micro *m)
 
         if ((st = look(m, STRATA_FORWARD, page, &view)) != STRATA_OK)
             return st;
-        memcpy(view.boundary, m->o->act[i], view.boundary_bytes);
+        if ((st = copy(m, view.boundary, m->o->act[i], view.boundary_bytes)) != STRATA_OK)
+            return st;
         st = run(m, (struct st_call){.kind = ST_CALL_BLOCK_FORWARD,
                                      .layer = l,
                                      .page = page,
@@ -388,7 +415,7 @@ static strata_status head_call(const struct micro *m, enum st_call_kind kind, ui
                                    .act = act,
                                    .dact = m->o->dact[m->index],
                                    .internals = m->o->head,
-                                   .loss_sum = &m->o->losses[m->index]});
+                                   .loss_sum = &m->o->loss_sums[m->index]});
 }
 
 static strata_status head_forward(const struct micro *m)
@@ -399,9 +426,8 @@ static strata_status head_forward(const struct micro *m)
     struct strata_layer_view view, slice;
     strata_status st = look(m, STRATA_FORWARD, norm, &view);
 
-    m->o->losses[m->index] = 0;
     if (st == STRATA_OK)
-        memcpy(view.boundary, act, view.boundary_bytes);
+        st = copy(m, view.boundary, act, view.boundary_bytes);
     if (st == STRATA_OK)
         st = head_call(m, ST_CALL_HEAD_NORM, 0, &view, act);
     for (uint32_t i = 0; i < st_slice_count(w) && st == STRATA_OK; i++)
@@ -454,7 +480,7 @@ static strata_status blocks_backward(const struct micro *m)
 }
 
 /* Gradients of the table's rows are added after all others, micro-batch by micro-batch, row by row. */
-static strata_status scatter(const struct micro *m, const int32_t *tokens)
+static strata_status scatter(const struct micro *m)
 {
     const struct st_workload *w = &m->o->w;
     const uint32_t rows = w->micro_batch * w->seq;
@@ -465,21 +491,13 @@ static strata_status scatter(const struct micro *m, const int32_t *tokens)
 
         st = look(m, STRATA_BACKWARD, p, &view);
         for (uint32_t i = m->index + 1 - m->o->leaf_micros; i <= m->index && st == STRATA_OK; i++)
-            for (uint32_t r = 0; r < rows; r++) {
-                const uint32_t row = (uint32_t)tokens[i * rows + r] - w->pages[p].row_first;
-                float wide[8192];
-
-                if (row >= w->pages[p].row_count)
-                    continue;
-                st_widen(m->o->kernels, wide, m->o->dact[i] + (uint64_t)r * w->hidden * strata_dtype_bytes(w->dtype), w->dtype,
-                         w->hidden);
-                m->o->kernels->add_f32(view.sum + (uint64_t)row * w->hidden, wide, w->hidden);
-            }
+            st = m->o->ops->embed_scatter(m->o->device, view.sum, m->o->dact[i], m->o->tokens + i * rows, rows, w->hidden,
+                                          w->pages[p].row_first, w->pages[p].row_count, w->dtype);
     }
     return st;
 }
 
-static strata_status embed_backward(const struct micro *m, const int32_t *tokens)
+static strata_status embed_backward(const struct micro *m)
 {
     const struct st_workload *w = &m->o->w;
     struct strata_layer_view view;
@@ -491,18 +509,17 @@ static strata_status embed_backward(const struct micro *m, const int32_t *tokens
                                      .grad = view.sum,
                                      .first = true,
                                      .dact = m->o->dact[m->index]});
-    return st == STRATA_OK && m->last ? scatter(m, tokens) : st;
+    return st == STRATA_OK && m->last ? scatter(m) : st;
 }
 
 /* --- a step --- */
 
-static strata_status one_micro(const struct micro *m, const int32_t *tokens)
+static strata_status one_micro(const struct micro *m)
 {
     strata_status st;
 
     if ((st = embed(m)) != STRATA_OK || (st = blocks_forward(m)) != STRATA_OK || (st = head_forward(m)) != STRATA_OK ||
-        (st = head_backward(m)) != STRATA_OK || (st = blocks_backward(m)) != STRATA_OK ||
-        (st = embed_backward(m, tokens)) != STRATA_OK)
+        (st = head_backward(m)) != STRATA_OK || (st = blocks_backward(m)) != STRATA_OK || (st = embed_backward(m)) != STRATA_OK)
         return st;
     return strata_engine_micro_end(m->o->engine);
 }
@@ -510,23 +527,33 @@ static strata_status one_micro(const struct micro *m, const int32_t *tokens)
 strata_status outside_step(struct outside *o, const int32_t *tokens, const int32_t *targets, struct strata_step *result)
 {
     const uint32_t rows = o->w.micro_batch * OUTSIDE_SEQ;
+    struct strata_layers_step step = STRATA_LAYERS_STEP_INIT;
     struct strata_layers_end end = STRATA_LAYERS_END_INIT;
-    double scale;
-    strata_status st = strata_engine_begin(o->engine, NULL, &scale);
+    double scale = 1;
+    strata_status st;
 
-    o->targets = (double)rows * o->w.grad_accum * o->ranks;
-    o->loss_gradient = (float)(scale / o->targets);
+    step.stream = o->stream;
+    if ((st = put(o, o->tokens, tokens, outside_rows(o) * sizeof(*tokens))) == STRATA_OK &&
+        (st = put(o, o->targets, targets, outside_rows(o) * sizeof(*targets))) == STRATA_OK)
+        st = strata_engine_begin(o->engine, &step, &scale);
+
+    o->target_count = (double)rows * o->w.grad_accum * o->ranks;
+    o->loss_gradient = (float)(scale / o->target_count);
     for (uint32_t i = 0; i < o->w.grad_accum && st == STRATA_OK; i++) {
         const struct micro m = {.o = o,
                                 .index = i,
                                 .first = i % o->leaf_micros == 0,
                                 .last = (i + 1) % o->leaf_micros == 0,
-                                .tokens = tokens + i * rows,
-                                .targets = targets + i * rows};
+                                .tokens = o->tokens + i * rows,
+                                .targets = o->targets + i * rows};
 
-        st = one_micro(&m, tokens);
-        o->losses[i] /= o->targets;
+        st = one_micro(&m);
     }
+    if (st == STRATA_OK && (st = o->ops->finish(o->device, ST_QUEUE_COMPUTE)) == STRATA_OK &&
+        (st = o->ops->download(o->device, o->losses, o->loss_sums, sizeof(o->losses))) == STRATA_OK)
+        st = o->ops->finish(o->device, ST_QUEUE_DOWNLOAD);
+    for (uint32_t i = 0; i < o->w.grad_accum; i++)
+        o->losses[i] /= o->target_count;
     end.losses = o->losses;
     end.divisor = 1.0 / o->ranks; /* the loss's gradient has been divided already */
     return st == STRATA_OK ? strata_engine_end(o->engine, &end, result) : st;

@@ -1,5 +1,5 @@
-/* tests/layers/outside.h - the built-in decoder driven from outside: its own kernels (st_model_compute()), its state in an engine
- * that knows only layers (strata/layers.h).
+/* tests/layers/outside.h - the built-in decoder driven from outside: its own kernels (st_model_compute()) on a device of its own,
+ * its state in an engine that knows only layers (strata/layers.h).
  *
  * A page of the model is a layer: those of the table and the positions are resident, blocks and the final norm are in order. */
 #ifndef TESTS_LAYERS_OUTSIDE_H
@@ -9,13 +9,17 @@
 
 #define OUTSIDE_SEQ 32u
 
+struct st_device;
+
 struct outside_opts {
     const char *preset, *text;    /* of a model without a head of its own; configuration */
     const char *const *overrides; /* [override_count] */
     uint32_t override_count;
     bool leaves; /* each micro-batch is a leaf (strata.leaves); else all are one */
     struct strata_comm *comm;
-    uint32_t rank, ranks; /* 0 ranks: one */
+    uint32_t rank, ranks;                         /* 0 ranks: one */
+    const char *device;                           /* of both; NULL: cpu */
+    void *(*stream_of)(struct st_device *device); /* that its kernels run on; NULL: none */
 };
 
 struct outside;
