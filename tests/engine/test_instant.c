@@ -37,6 +37,8 @@ strata_status __real_st_swap_submit(struct st_swap *swap, struct st_transfer *t)
 strata_status __wrap_st_swap_submit(struct st_swap *swap, struct st_transfer *t);
 int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 
@@ -124,6 +126,18 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
         return __real_pthread_cond_wait(cond, mutex);
     hold(false);
     rc = __real_pthread_cond_wait(cond, mutex);
+    hold(true);
+    return rc;
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
+{
+    int rc;
+
+    if (!by_trainer())
+        return __real_pthread_cond_timedwait(cond, mutex, until);
+    hold(false);
+    rc = __real_pthread_cond_timedwait(cond, mutex, until);
     hold(true);
     return rc;
 }
