@@ -156,6 +156,16 @@ class Initialize(Engines):
         for kind, config in ((torch.bfloat16, without("bf16")), (torch.float32, without("bf16")), (torch.float32, CONFIG)):
             self.assertEqual({one.dtype for one in self.engine(config, net().to(kind)).parameters()}, {kind})
 
+    def test_buffers_keep_their_dtype(self) -> None:
+        """Rotary frequencies in bf16 would be wrong from some hundred tokens on; batch norms compute in the model's dtype."""
+        model = net()
+        model.register_buffer("frequencies", 10000.0 ** -torch.linspace(0, 1, 9))
+        whole = model.frequencies.clone()
+        engine = self.engine(without(bf16={"enabled": True}), model)
+        self.assertTrue(torch.equal(engine.frequencies, whole))
+        self.assertEqual((model[0].weight.dtype, model[1].running_mean.dtype), (torch.bfloat16, torch.bfloat16))
+        engine(torch.zeros(4, 6, dtype=torch.bfloat16))
+
     def test_a_scheduler_outside_changes_the_rates(self) -> None:
         model = net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

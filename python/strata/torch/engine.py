@@ -131,7 +131,10 @@ class Engine(torch.nn.Module):
     # --- the module ---
 
     def _place(self, module: torch.nn.Module) -> None:
-        """First values go to the pages, and parameters lie there from now on; buffers take the model's dtype."""
+        """First values go to the pages, and parameters lie there from now on.
+
+        Buffers keep their dtype (rotary frequencies need fp32), but for those of batch norms, which compute in the model's.
+        """
         layers, kept = self._layers, self._kept
 
         def fill(index: int, first: int, elems: int, address: int) -> None:
@@ -150,9 +153,11 @@ class Engine(torch.nn.Module):
             k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
             k.version = k.parameter._version
         dtype = DTYPES[layers.tensors[0].dtype]  # the configuration's, as all of them
-        for buffer in module.buffers():
-            if buffer.is_floating_point():
-                buffer.data = buffer.data.to(dtype)
+        for inner in module.modules():
+            if isinstance(inner, torch.nn.modules.batchnorm._NormBase):
+                for buffer in inner.buffers(recurse=False):
+                    if buffer.is_floating_point():
+                        buffer.data = buffer.data.to(dtype)
 
     def _watch(self) -> None:
         """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update."""
