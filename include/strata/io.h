@@ -69,6 +69,8 @@ enum strata_io_flags {
     STRATA_IO_CREATE = 4,    /**< create it if it does not exist, mode 0666 less the umask; needs WRITE */
     STRATA_IO_TRUNCATE = 8,  /**< discard its contents; needs WRITE */
     STRATA_IO_BUFFERED = 16, /**< use the page cache even if direct I/O works */
+    STRATA_IO_UNNAMED = 32,  /**< a new file without a name in the directory `path`: it is gone when it is closed, or the process
+                                ends in whatever way; needs READ and WRITE, without CREATE and TRUNCATE */
 };
 
 /** Details of a request's result, beyond its status. */
@@ -125,7 +127,7 @@ STRATA_API strata_status strata_io_close(struct strata_io *io);
  * @param bytes  make it at least this long and allocate the space, so that a full disk is found now; 0: leave its size
  *
  * @return STRATA_E_INVAL  flags that do not go together, bytes without WRITE, or a file that is open in this handle already
- *         STRATA_E_INPUT  no such file, a directory, a device, no permission
+ *         STRATA_E_INPUT  no such file or directory, a directory where a file is needed, a device, no permission
  *         STRATA_E_NOSPC  the space cannot be reserved; a file that this call created is removed again
  *         STRATA_E_IO, STRATA_E_NOMEM
  *

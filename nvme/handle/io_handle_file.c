@@ -7,6 +7,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/system/cleanup.h"
 #include "nvme/method/direct.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FLAGS_ALL (STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_CREATE | STRATA_IO_TRUNCATE | STRATA_IO_BUFFERED)
+#define FLAGS_BOTH (STRATA_IO_READ | STRATA_IO_WRITE)
+#define FLAGS_ALL  (FLAGS_BOTH | STRATA_IO_CREATE | STRATA_IO_TRUNCATE | STRATA_IO_BUFFERED | STRATA_IO_UNNAMED)
 
 /* --- opening --- */
 
@@ -39,9 +41,28 @@ static strata_status check_flags(const struct strata_io *io, const char *path, u
     if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !is_fake(io))))
         return st_error(STRATA_E_INVAL, "%s: a file that is not opened for WRITE is not created, truncated or given a size",
                         path);
+    if ((flags & STRATA_IO_UNNAMED) != 0 && (flags & ~(uint32_t)STRATA_IO_BUFFERED) != (STRATA_IO_UNNAMED | FLAGS_BOTH))
+        return st_error(STRATA_E_INVAL, "%s: a file without a name is opened for READ and WRITE, and is new", path);
     if (bytes > INT64_MAX)
         return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " bytes are more than a file can hold", path, bytes);
     return STRATA_OK;
+}
+
+/* Where the file system has no files without names, one loses its name at once; a signal that ends the process waits for that. */
+static int open_unnamed(const char *dir)
+{
+    char path[PATH_MAX + 16];
+    int fd = st_fault_refuses("nvme.unnamed") ? -1 : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return fd;
+    snprintf(path, sizeof(path), "%s/.strata-XXXXXX", dir);
+    st_cleanup_hold();
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        (void)unlink(path);
+    st_cleanup_release();
+    return fd;
 }
 
 /* O_NONBLOCK: if the path is a pipe, open() must not block; the pipe is refused afterwards. */
@@ -55,6 +76,8 @@ static int open_path(const char *path, uint32_t flags, bool *created)
         errno = -fd;
         return -1;
     }
+    if ((flags & STRATA_IO_UNNAMED) != 0)
+        return open_unnamed(path);
     if ((flags & STRATA_IO_CREATE) != 0) {
         fd = open(path, mode | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK, 0666);
         *created = fd >= 0;

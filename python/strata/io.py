@@ -37,6 +37,7 @@ _MODES = {
     "r+": ("READ", "WRITE"),
     "w+": ("READ", "WRITE", "CREATE", "TRUNCATE"),
     "c": ("READ", "WRITE", "CREATE"),
+    "t": ("READ", "WRITE", "UNNAMED"),
 }
 
 
@@ -197,7 +198,11 @@ class IO(Handle):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def file(self, path: Text, mode: str = "r", *, bytes: int = 0, buffered: bool = False) -> File:
-        """Open a file; `bytes`: make it at least this long and reserve the space."""
+        """Open a file; `bytes`: make it at least this long and reserve the space.
+
+        Modes are "r", "r+", "w" and "w+" as elsewhere, "c" to create what is not there, "t" for a new file without a name in a
+        directory.
+        """
         opened = blocked(lambda: File(self, path, mode, bytes, buffered))
         self._files.add(opened)
         return opened

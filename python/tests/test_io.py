@@ -26,6 +26,15 @@ class Io(InScratch):
             file.sync()
         self.assertEqual((bytes(back), bytes(tail)), (data, data[-100:]))
 
+    def test_a_file_without_a_name_is_nowhere(self) -> None:
+        before = os.listdir(self.scratch)
+        back = bytearray(4)
+        with IO() as io, io.file(self.scratch, "t", bytes=MIB) as file:
+            file.write(b"1234", MIB - 4).start()
+            file.read(back, MIB - 4).start().wait()
+            self.assertEqual((os.listdir(self.scratch), file.bytes), (before, MIB))
+        self.assertEqual(back, b"1234")
+
     def test_a_request_that_nobody_waits_for_keeps_its_memory(self) -> None:
         io = IO()
         io.file(self.scratch / "b", "c").write(bytearray(b"x" * MIB)).start()

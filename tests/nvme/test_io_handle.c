@@ -1,5 +1,6 @@
 /* tests/nvme/test_io_handle.c - the public handle (strata/io.h): order of what overlaps, many files and requests,
  * closing, buffers, fork.  Also io_handle_random and io_handle_errors. */
+#include "core/base/fault.h"
 #include "io_handle_fixture.h"
 #include "nvme/handle/io_handle_internal.h"
 #include "tests/common/child.h"
@@ -7,6 +8,7 @@
 #include "tests/common/scratch.h"
 #include "tests/common/test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +161,41 @@ TEST(a_file_that_is_there_keeps_its_bytes)
     assert_int_equal(strata_io_close(io), STRATA_OK);
     free(data);
     free(back);
+}
+
+/* With files that have no name from the beginning, and where the file system lacks those. */
+TEST(a_file_without_a_name_leaves_nothing)
+{
+    const uint32_t flags = STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_UNNAMED;
+    struct strata_io *io = handle_open_default();
+    const uint32_t before = scratch_entries(scratch_dir, NULL);
+    struct strata_io_file *files[2], *none = NULL;
+    unsigned char zeros[5000], back[5000];
+
+    memset(zeros, 0, sizeof(zeros));
+    for (uint32_t i = 0; i < 2; i++) {
+        const unsigned char mark = (unsigned char)(i + 1);
+
+        if (i == 1)
+            st_fault_arm(&(struct st_fault_spec){.site = "nvme.unnamed", .result = -EOPNOTSUPP});
+        assert_int_equal(strata_io_open_file(io, &files[i], scratch_dir, flags, 1 << 20), STRATA_OK);
+        assert_int_equal(st_fault_disarm(), i);
+        assert_int_equal(strata_io_write(files[i], 5000, &mark, 1, NULL), STRATA_OK);
+        assert_int_equal(strata_io_read(files[i], 0, back, 5000, NULL), STRATA_OK);
+        assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+        assert_memory_equal(back, zeros, 5000);
+        assert_int_equal(scratch_entries(scratch_dir, NULL), before);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(strata_io_read(files[i], 5000, back, 1, NULL), STRATA_OK);
+        assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+        assert_int_equal(back[0], i + 1);
+    }
+    assert_int_equal(strata_io_open_file(io, &none, scratch_dir, flags | STRATA_IO_CREATE, 0), STRATA_E_INVAL);
+    assert_int_equal(strata_io_open_file(io, &none, scratch_dir, flags & ~(uint32_t)STRATA_IO_WRITE, 0), STRATA_E_INVAL);
+    assert_int_equal(strata_io_open_file(io, &none, scratch_path("no/such"), flags, 0), STRATA_E_INPUT);
+    assert_null(none);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
 TEST(closing_finishes_what_was_started)
