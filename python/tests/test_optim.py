@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import os
 import pickle
+import resource
 import sys
 import unittest
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("torch is not installed")
@@ -17,7 +21,9 @@ if importlib.util.find_spec("torch") is None:
 import torch
 
 import strata
-from strata import optim
+from strata import _drive, optim
+
+from .common import InScratch, open_files, threads
 
 PAIRS: tuple[tuple[type, type, dict[str, Any]], ...] = (
     (torch.optim.AdamW, optim.AdamW, {"lr": 3e-3, "weight_decay": 0.1, "betas": (0.9, 0.95)}),
@@ -283,7 +289,191 @@ def train16(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: ran
         optimizer.step()
 
 
-class WrongUses(unittest.TestCase):
+def tensors(dtype: torch.dtype) -> list[torch.nn.Parameter]:
+    made = torch.Generator().manual_seed(7)
+    shapes = ((300, 71), (5,), (64, 33), (1, 1), (90, 100), (0,))
+    return [torch.nn.Parameter(torch.randn(shape, generator=made).to(dtype)) for shape in shapes]
+
+
+def take_steps(parameters: list[torch.nn.Parameter], optimizer: torch.optim.Optimizer, steps: range) -> None:
+    """Some parameters have no gradient in some steps."""
+    for step in steps:
+        made = torch.Generator().manual_seed(step)
+        for index, parameter in enumerate(parameters):
+            grad = (torch.randn(parameter.shape, generator=made) * 0.1).to(parameter.dtype)
+            parameter.grad = None if (index == 2 and step < 2) or (index == 0 and step == 1) else grad
+        optimizer.step()
+
+
+def same_state(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    pairs = [(one["state"][index], other["state"][index]) for index in one["state"]]
+    return (
+        one["param_groups"] == other["param_groups"]
+        and one["state"].keys() == other["state"].keys()
+        and all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in pairs)
+    )
+
+
+def same(one: list[torch.nn.Parameter], other: list[torch.nn.Parameter]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@mock.patch.object(_drive, "_CHUNK_PACKS", 2)
+class OnADrive(InScratch):
+    def there(self) -> dict[str, Any]:
+        return {"device": "nvme", "nvme_path": [self.scratch, self.scratch]}
+
+    def kinds(self) -> Any:
+        for rule in (optim.AdamW, optim.Adam, optim.Lion, optim.Adagrad, optim.SGD):
+            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                yield rule, dtype, "fp32"
+        yield optim.AdamW, torch.float32, "bf16"
+        yield optim.Lion, torch.bfloat16, "8bit"
+        yield optim.Adam, torch.float16, "8bit"
+
+    def test_the_bits_are_those_of_memory(self) -> None:
+        for rule, dtype, moments in self.kinds():
+            with self.subTest(rule=rule.__name__, dtype=dtype, moments=moments):
+                ours, theirs = tensors(dtype), tensors(dtype)
+                made = []
+                for parameters, place in ((ours, self.there()), (theirs, {})):
+                    optimizer = rule(parameters[:2], weight_decay=0.1, moments=moments, **place)
+                    optimizer.add_param_group({"params": parameters[2:], "lr": 3e-3})
+                    take_steps(parameters, optimizer, range(4))
+                    made.append(optimizer)
+                self.assertTrue(same(ours, theirs))
+                self.assertTrue(same_state(made[0].state_dict(), made[1].state_dict()))
+        self.assertEqual(os.listdir(self.scratch), ["book.txt"])
+
+    def test_a_state_of_one_place_goes_on_in_the_other(self) -> None:
+        for rule, dtype, moments in ((optim.AdamW, torch.float16, "fp32"), (optim.SGD, torch.bfloat16, "8bit")):
+            whole = tensors(dtype)
+            take_steps(whole, rule(whole, moments=moments), range(6))
+            for first, second in (({}, self.there()), (self.there(), {}), (self.there(), self.there())):
+                parameters = tensors(dtype)
+                optimizer = rule(parameters, moments=moments, **first)
+                take_steps(parameters, optimizer, range(3))
+                kept = pickle.loads(pickle.dumps((parameters, optimizer.state_dict())))
+                optimizer = rule(kept[0], moments=moments, **second)
+                take_steps(kept[0], optimizer, range(50, 52))  # a state that the loaded one replaces
+                with torch.no_grad():
+                    for one, other in zip(kept[0], parameters, strict=True):
+                        one.copy_(other)
+                optimizer.load_state_dict(kept[1])
+                take_steps(kept[0], optimizer, range(3, 6))
+                self.assertTrue(same(kept[0], whole))
+
+    def test_parameters_of_another_order_in_memory(self) -> None:
+        a, b = (net().to(memory_format=torch.channels_last) for _ in range(2))
+        one, other = optim.AdamW(a.parameters(), **self.there()), optim.AdamW(b.parameters())
+        train(a, one, range(2))
+        train(b, other, range(2))
+        self.assertTrue(equal(a, b))
+        self.assertTrue(same_state(one.state_dict(), other.state_dict()))
+
+    def test_memory_threads_and_files_are_given_back(self) -> None:
+        before = (threads(1), open_files())
+        parameters = tensors(torch.float32)
+        optimizer = optim.AdamW(parameters, threads=2, **self.there())
+        self.assertEqual(open_files(), before[1])
+        take_steps(parameters, optimizer, range(1))
+        self.assertNotEqual(open_files(), before[1])
+        optimizer.close()
+        optimizer.close()
+        self.assertEqual((threads(before[0]), open_files()), before)
+        for use in (optimizer.step, optimizer.state_dict):
+            with self.assertRaisesRegex(strata.Error, "the optimizer is closed"):
+                use()
+        del use
+        optimizer = optim.AdamW(parameters, threads=2, **self.there())
+        take_steps(parameters, optimizer, range(1))
+        del optimizer
+        self.assertEqual((threads(before[0]), open_files()), before)
+
+    def test_a_failure_before_the_first_change_changes_nothing(self) -> None:
+        parameters, wanted = tensors(torch.float32), tensors(torch.float32)
+        optimizer = optim.AdamW(parameters, **self.there())
+        take_steps(parameters, optimizer, range(2))
+        take_steps(wanted, optim.AdamW(wanted), range(2))
+        for name in open_files():
+            number = name.split()[0]
+            if str(self.scratch) in name:
+                os.truncate(f"/proc/self/fd/{number}", 0)
+        for _ in range(2):
+            with self.assertRaisesRegex(strata.Error, str(self.scratch)) as raised:
+                take_steps(parameters, optimizer, range(2, 3))
+            self.assertEqual(raised.exception.status, "E_TRUNC")
+            self.assertTrue(same(parameters, wanted))
+
+    def test_a_failure_in_the_middle_ends_the_optimizer(self) -> None:
+        parameters = tensors(torch.float32)
+        optimizer = optim.AdamW(parameters, **self.there())
+        take_steps(parameters, optimizer, range(2))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, hard))
+        try:
+            for use in (lambda: take_steps(parameters, optimizer, range(2, 3)), optimizer.state_dict, optimizer.step):
+                with self.assertRaisesRegex(strata.Error, "the optimizer has ended with a part .*: make a new one"):
+                    use()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        self.assertEqual([name for name in open_files() if str(self.scratch) in name], [])
+
+    def test_a_state_for_which_there_is_no_room_is_refused_at_once(self) -> None:
+        large = torch.nn.Parameter(torch.empty(1 << 40, dtype=torch.bfloat16, device="meta"))
+        with (
+            mock.patch.object(optim, "_check"),
+            mock.patch.object(_drive, "_CHUNK_PACKS", 1 << 20),
+            self.assertRaisesRegex(strata.Error, "free space") as raised,
+        ):
+            optim.Lion([large], device="nvme", nvme_path=self.scratch)
+        self.assertEqual(raised.exception.status, "E_NOSPC")
+
+    def test_a_child_of_fork_is_told(self) -> None:
+        parameters = tensors(torch.float32)
+        optimizer = optim.SGD(parameters, **self.there())
+        take_steps(parameters, optimizer, range(1))
+        child = os.fork()
+        if child == 0:
+            with suppress(strata.Error):
+                optimizer.step()
+                os._exit(1)
+            os._exit(0)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        take_steps(parameters, optimizer, range(1, 3))
+
+
+class Hooks(InScratch):
+    def calls(self, **place: Any) -> None:
+        weight = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+        weight.grad = torch.ones(4, dtype=torch.bfloat16)
+        optimizer = optim.SGD([weight], lr=0.5, **place)
+        optimizer.step()
+        seen: list[Any] = []
+
+        def added(_: Any, told: dict[str, Any]) -> dict[str, Any]:
+            seen.append(sorted(told["state"][0]))
+            return {**told, "more": 1}
+
+        def cut(_: Any, told: dict[str, Any]) -> None:
+            seen.append(told.pop("more"))
+            told["param_groups"] = [{**group, "lr": 0.25} for group in told["param_groups"]]
+
+        optimizer.register_state_dict_pre_hook(lambda _: seen.append("before"))
+        optimizer.register_state_dict_post_hook(added)
+        optimizer.register_load_state_dict_pre_hook(cut)
+        optimizer.register_load_state_dict_post_hook(lambda made: seen.append(made.param_groups[0]["lr"]))
+        told = optimizer.state_dict()
+        optimizer.load_state_dict(told)
+        self.assertEqual(seen, ["before", ["master", "momentum_buffer", "step"], 1, 0.25])
+        self.assertEqual((told["more"], told["param_groups"][0]["lr"]), (1, 0.5))
+
+    def test_all_of_pytorchs_are_called(self) -> None:
+        self.calls()
+        self.calls(device="nvme", nvme_path=self.scratch)
+
+
+class WrongUses(InScratch):
     def test_each_is_a_clear_exception(self) -> None:
         weight = torch.nn.Parameter(torch.ones(4))
         stepped = optim.SGD([weight], lr=0.1)
@@ -298,6 +488,10 @@ class WrongUses(unittest.TestCase):
         changed.grad, changed.data = None, torch.ones(4, dtype=torch.bfloat16)
         changed.grad = torch.ones(4, dtype=torch.bfloat16)
         groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(17)]
+        here = {"device": "nvme", "nvme_path": self.scratch}
+        on_drive = optim.AdamW([torch.nn.Parameter(torch.ones(4))], **here)
+        gc.collect()
+        before = (threads(1), open_files())
         for what, use, raised in (
             ("no such place", lambda: optim.AdamW([weight], device="attic"), ValueError),
             ("no such moments", lambda: optim.AdamW([weight], moments="fp8"), ValueError),
@@ -312,10 +506,24 @@ class WrongUses(unittest.TestCase):
             ("another dtype", turned.step, ValueError),
             ("17 groups", lambda: optim.AdamW(groups), ValueError),
             ("a sparse gradient", optim.SGD(sparse.parameters(), lr=0.1).step, ValueError),
+            ("a drive without a directory", lambda: optim.AdamW([weight], device="nvme"), ValueError),
+            ("no directories", lambda: optim.AdamW([weight], device="nvme", nvme_path=[]), ValueError),
+            ("a directory for memory", lambda: optim.AdamW([weight], nvme_path=self.scratch), ValueError),
+            ("a missing directory", lambda: optim.AdamW([weight], device="nvme", nvme_path="/no/such"), strata.Error),
+            ("a file for a directory", lambda: optim.AdamW([weight], device="nvme", nvme_path=self.book), strata.Error),
+            ("where no file can be", lambda: optim.AdamW([weight], device="nvme", nvme_path=["/proc"]), strata.Error),
+            ("a NUL in a directory", lambda: optim.AdamW([weight], device="nvme", nvme_path="a\0b"), ValueError),
+            ("a directory that is a number", lambda: optim.AdamW([weight], device="nvme", nvme_path=[5]), TypeError),
+            ("a copy of state on a drive", lambda: copy.deepcopy(on_drive), TypeError),
+            ("state on a drive, pickled", lambda: pickle.dumps(on_drive), TypeError),
+            ("another's on a drive", lambda: optim.AdamW([weight], **here).load_state_dict(stepped.state_dict()), ValueError),
+            ("too many threads", lambda: optim.AdamW([weight], threads=257), strata.Error),
             ("another's state", lambda: optim.AdamW(net().parameters()).load_state_dict(stepped.state_dict()), ValueError),
         ):
             with self.subTest(what), self.assertRaises(raised):
                 use()
+        gc.collect()
+        self.assertEqual((threads(before[0]), open_files()), before)
 
 
 if __name__ == "__main__":
