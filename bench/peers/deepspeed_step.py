@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deepspeed_step.py - times steps of GPT-2 124M under DeepSpeed's ZeRO-3 on its CPU accelerator.
+"""deepspeed_step.py - times steps of GPT-2 124M under DeepSpeed's ZeRO-3 or -2 on its CPU accelerator.
 
 One process, one rank, no launcher.  The optimizer's state goes where --state says: to NVMe through DeepSpeed's async_io,
 or to host memory.  Weights stay in memory and nothing is recomputed in backward: its best case.  Writes one JSON object:
@@ -29,6 +29,7 @@ def parse_args():
     parser.add_argument("--out", required=True, help="where the JSON object goes; standard output is DeepSpeed's")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--state", choices=["nvme", "cpu"], default="nvme")
+    parser.add_argument("--stage", type=int, choices=[2, 3], default=3)
     parser.add_argument("--nvme", help="directory for the state; what lies there is left to the caller to delete")
     parser.add_argument("--seq-len", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=12, help="fewer for a quick trial")
@@ -60,7 +61,7 @@ def config_of(args):
             "params": {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1},
         },
         "zero_optimization": {
-            "stage": 3,
+            "stage": args.stage,
             "offload_optimizer": offload,
             "sub_group_size": args.sub_group,
         },

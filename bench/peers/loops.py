@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""loops.py - one table: a step of a PyTorch loop over GPT-2 124M in fp32, by the optimizer and by where its state is.
+
+Started by loops.sh.  Every run is a fresh process on the same tokens and threads; rounds take the variants in turns.  A run is
+one line of JSON in --log; the table is made of all that it has, so rounds can be run apart.  The row `none` has no optimizer:
+its step is what PyTorch's forward and backward take, its peak what they need.  The drive's bound is the bytes of state that
+cross it over its rate of reads and writes together, which `strata bench io` measures in each round.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from deepspeed_zero3 import PIPELINED, cpu_name, write_random_tokens
+
+HERE = Path(__file__).resolve().parent
+STATE_BYTES = 16  # a parameter and step: two fp32 moments, read and written
+COLUMNS = ("step", "forward", "backward", "update")
+LOOP, DEEPSPEED = "loop_step.py", "deepspeed_step.py"
+VARIANTS = {
+    "none": (LOOP, "--optimizer", "none"),
+    "torch": (LOOP, "--optimizer", "torch"),
+    "torch-fused": (LOOP, "--optimizer", "torch_fused"),
+    "strata-memory": (LOOP, "--optimizer", "strata"),
+    "strata-nvme": (LOOP, "--optimizer", "strata", "--nvme", "NVME"),
+    "zero2-cpu": (DEEPSPEED, "--dtype", "fp32", "--stage", "2", "--state", "cpu"),
+    "zero3-cpu": (DEEPSPEED, "--dtype", "fp32", "--stage", "3", "--state", "cpu"),
+    "zero3-nvme": (DEEPSPEED, "--dtype", "fp32", "--stage", "3", "--state", "nvme", "--nvme", "NVME"),
+    "zero3-nvme-pipelined": (DEEPSPEED, "--dtype", "fp32", "--stage", "3", "--state", "nvme", "--nvme", "NVME", *PIPELINED),
+}
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(prog="loops.sh", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--strata", required=True, metavar="BINARY", help="the program, such as build/release/cli/strata")
+    parser.add_argument("--nvme", required=True, metavar="DIR", help="a directory on the drive; 4 GB are used, then deleted")
+    parser.add_argument("--env", metavar="DIR", help="the Python environment, made where it is missing")
+    parser.add_argument("--rounds", type=int, default=2, help="0: the table of --log alone")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps of each run; default 3")
+    parser.add_argument("--warmup", type=int, default=1, help="steps before them; default 1")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: one per usable core")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="default: %(default)s")
+    parser.add_argument("--tiny", action="store_true", help="one layer, 64 tokens: DeepSpeed compiles what it needs")
+    parser.add_argument("--log", metavar="FILE", default="loops.jsonl", help="default: %(default)s")
+    args = parser.parse_args()
+    args.strata = Path(args.strata).resolve()
+    return args
+
+
+def run(args, data, scratch, variant):
+    """One run of one variant, its files deleted afterwards."""
+    nvme, out = scratch / "state", scratch / "out.json"
+    nvme.mkdir()
+    script, *options = (str(nvme) if word == "NVME" else word for word in VARIANTS[variant])
+    tiny = ["--layers", "1", "--seq-len", "64"] if args.tiny else []
+    command = [sys.executable, str(HERE / script), "--data", str(data), "--out", str(out), "--threads", str(args.threads),
+               "--warmup", str(args.warmup), "--steps", str(args.steps), *options, *tiny]
+    more = {"OMP_NUM_THREADS": str(args.threads), "PYTHONPATH": str(HERE.parents[1] / "python"),
+            "STRATA_PROGRAM": str(args.strata), "STRATA_LIBRARY": str(args.strata.parents[1] / "libstrata.so")}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                          env={**os.environ, **more})
+    shutil.rmtree(nvme)
+    if done.returncode != 0:
+        sys.exit(f"loops: {variant} exits with {done.returncode}:\n" + "\n".join(done.stdout.splitlines()[-30:]))
+    return json.loads(out.read_text())
+
+
+def drive_rate(args):
+    """Bytes a second of reads and writes together."""
+    done = subprocess.run([args.strata, "bench", "io", args.nvme, "--pattern", "rw", "--repeats", "2", "--json"],
+                          stdout=subprocess.PIPE, text=True, check=True)
+    return max(json.loads(line)["bw_bytes"] for line in done.stdout.splitlines())
+
+
+def note(args, **row):
+    with open(args.log, "a", encoding="ascii") as file:
+        file.write(json.dumps(row) + "\n")
+    if "steps" in row:
+        print(f"loops: {row['variant']}: median step {statistics.median(one['step'] for one in row['steps']):.2f} s, "
+              f"update {statistics.median(one['update'] for one in row['steps']):.2f} s, "
+              f"peak {row['peak_rss_bytes'] / 1e9:.2f} GB", file=sys.stderr, flush=True)
+
+
+def print_table(args):
+    lines = [json.loads(line) for line in Path(args.log).read_text().splitlines()]
+    rates = [line["drive_rate"] for line in lines if "drive_rate" in line]
+    rows = {}
+    for variant in VARIANTS:
+        mine = [line for line in lines if line.get("variant") == variant]
+        if mine:
+            steps = [step for line in mine for step in line["steps"]]
+            rows[variant] = {key: statistics.median(step[key] for step in steps) for key in COLUMNS}
+            rows[variant]["peak"] = max(line["peak_rss_bytes"] for line in mine)
+            rows[variant]["optimizer"] = min(step.get("optimizer", step["update"]) for step in steps)
+    base = rows.get("none", {"step": 0, "peak": 0})
+    parameters = next(line["parameters"] for line in lines if "parameters" in line)
+    print(f"GPT-2 124M, fp32, 1024 tokens a step; {cpu_name()}, {args.threads} threads")
+    print(f"{'':<22}{'step s':>8}{'forward':>9}{'backward':>10}{'update':>8}{'peak GB':>9}{'optimizer GB':>14}")
+    for variant, row in rows.items():
+        print(f"{variant:<22}{row['step']:>8.2f}{row['forward']:>9.2f}{row['backward']:>10.2f}{row['update']:>8.2f}"
+              f"{row['peak'] / 1e9:>9.2f}{(row['peak'] - base['peak']) / 1e9:>14.2f}")
+    bound = STATE_BYTES * parameters / statistics.median(rates)
+    print(f"the drive moves {statistics.median(rates) / 1e9:.2f} GB/s, reads and writes together: the state takes {bound:.2f} s")
+    for ours, update in (("strata-memory", rows.get("strata-memory", {}).get("optimizer")), ("strata-nvme", bound)):
+        if ours in rows and "none" in rows:
+            ratio = rows[ours]["step"] / (base["step"] + update)
+            print(f"{ours}: {ratio:.3f} of forward, backward and the update's bound; 1.03 wanted")
+    theirs = {name: row for name, row in rows.items() if name.startswith("zero")}
+    if theirs:
+        best = min(theirs, key=lambda name: theirs[name]["step"])
+        for ours in ("strata-memory", "strata-nvme"):
+            print(f"{ours}: {theirs[best]['step'] / rows[ours]['step']:.2f} times as fast as the fastest of DeepSpeed ({best})")
+    nvme = [row["peak"] for name, row in theirs.items() if "nvme" in name]
+    if nvme:
+        ratio = (rows["strata-nvme"]["peak"] - base["peak"]) / (min(nvme) - base["peak"])
+        print(f"strata-nvme: {ratio:.2f} of DeepSpeed's least memory for the optimizer with state on NVMe; 0.33 wanted")
+
+
+def main():
+    args = parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the scratch directory goes
+    with tempfile.TemporaryDirectory(prefix="peers.", dir=args.nvme) as made:
+        scratch = Path(made)
+        data = scratch / "random.bin"
+        write_random_tokens(data, 1024 * (args.warmup + args.steps + 1))
+        for _ in range(args.rounds):
+            if not args.tiny:
+                note(args, drive_rate=drive_rate(args))
+            for variant in args.variants.split(","):
+                result = run(args, data, scratch, variant)
+                if not args.tiny:
+                    note(args, variant=variant, **result)
+    if not args.tiny:
+        print_table(args)
+
+
+if __name__ == "__main__":
+    main()
