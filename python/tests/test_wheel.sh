@@ -18,4 +18,9 @@ has=$("$python" -c "import strata; print(strata.__version__, strata.__file__, st
     echo "the package says: $has; its program: $said" >&2
     exit 1
 }
+bytes=$("$python" -c "import os, shutil; print(os.path.getsize(shutil.make_archive('packed', 'zip', '.', 'strata')))")
+[ "$bytes" -lt 25000000 ] || {
+    echo "a wheel has $bytes bytes" >&2
+    exit 1
+}
 rm -rf "$work"
