@@ -521,10 +521,9 @@ class Ends(unittest.TestCase):
 
     def test_ctrl_c_loses_nothing(self) -> None:
         engine, other = Engine(net().eval(), CONFIG), Engine(net().eval(), CONFIG)
-        interrupts = 0
-        step = 0
+        interrupts = tries = step = 0
         while step < 20:
-            timer = threading.Timer(0.001 * (step % 7 + interrupts % 5), signal.raise_signal, [signal.SIGINT])
+            timer = threading.Timer(0.001 * (step % 7 + 1) * 2**tries, signal.raise_signal, [signal.SIGINT])
             try:
                 timer.start()
                 while engine._layers.info.steps <= step:
@@ -536,6 +535,7 @@ class Ends(unittest.TestCase):
                 interrupts += 1
                 timer.join()
             engine.drop()
+            tries = tries + 1 if engine._layers.info.steps == step else 0
             step = engine._layers.info.steps
         self.assertGreater(interrupts, 3)
         train(other, range(20))
