@@ -338,7 +338,9 @@ class Layers(Handle):
     ) -> float:
         """Returns the loss scale.  stream: on "cuda" the one that the caller computes on; 0: the default one."""
         scale = ctypes.c_double()
-        step = abi().make("strata_layers_step", evaluates=evaluates, micros=micros, divisor=float(divisor), stream=stream or None)
+        step = abi().make(
+            "strata_layers_step", evaluates=evaluates, micros=micros, divisor=float(divisor), stream=stream or None
+        )
         step.lr, step.weight_decay = map(_doubles, (lr, weight_decay))
         abi().strata_engine_begin(self.pointer, ctypes.byref(step), ctypes.byref(scale))
         return scale.value

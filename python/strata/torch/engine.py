@@ -13,6 +13,7 @@ calls flush() before, as state_dict(), evaluation and save() do by themselves.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -356,9 +357,14 @@ class Engine(torch.nn.Module):
         finally:
             self._inside, self._micro_steps = False, 0
 
+    def _outside(self) -> None:
+        if self._inside and self._losses:
+            logging.getLogger("strata").warning("the %d micro-batches of the step under way are dropped", len(self._losses))
+        self.drop()
+
     def flush(self) -> None:
         """Nothing is pending after it; a step that is under way is dropped."""
-        self.drop()
+        self._outside()
         self._layers.flush()
         self._pending = False
 
@@ -372,7 +378,7 @@ class Engine(torch.nn.Module):
         it where no other is named."""
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
-        self.drop()
+        self._outside()
         self.saved(wait=True)
         self.follow(everything=False)
         place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
@@ -414,7 +420,7 @@ class Engine(torch.nn.Module):
     def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state."""
         self.saved(wait=True)
-        self.drop()
+        self._outside()
         if self._layers.comm is not None:  # rank 0 has linked it
             self._layers.comm.gather(b"\0", "a checkpoint that is loaded")
         tag = tag or (Path(directory) / "latest").read_text().strip()
