@@ -29,7 +29,7 @@ import strata
 from strata import optim
 from strata.torch import Engine
 
-from .common import open_files, threads
+from .common import open_files, python, threads
 
 CONFIG: dict[str, Any] = {
     "train_batch_size": 2,
@@ -529,6 +529,14 @@ class Ends(unittest.TestCase):
         self.assertEqual(train(engine, range(1, 3)), train(other, range(1, 3)))
         self.assertTrue(equal(engine, other))
         self.assertEqual((engine._layers.info.steps, engine._layers.info.skipped_steps), (3, 1))
+
+    def test_an_exit_within_a_step_leaves_nothing(self) -> None:
+        script = "import sys, python.tests.test_torch_engine as t; m = t.net()\n"
+        script += "e = t.Engine(m, {**t.CONFIG, **t.tier('nvme', sys.argv[1])}, overlap=True); t.train(e, range(2))\n"
+        script += "e.backward(t.loss_of(e, 9)); kept = m.state_dict(), m[5].weight.detach()"
+        with tempfile.TemporaryDirectory() as scratch:
+            done = python(script, scratch)
+            self.assertEqual((done.returncode, done.stderr, os.listdir(scratch)), (0, "", []))
 
     def test_ctrl_c_loses_nothing(self) -> None:
         engine, other = Engine(net().eval(), CONFIG), Engine(net().eval(), CONFIG)

@@ -30,6 +30,7 @@ import torch
 import torch.distributed
 
 from .._handles import Config, Machine
+from .._library import Library
 from ..errors import Error
 from ..layers import Comm, Group, Layers, Step
 from .optimizer import Optimizer, groups_of, rule_of
@@ -485,8 +486,9 @@ def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], l
         return
     for hook in hooks:
         hook.remove()
-    for end in (layers.drop, layers.flush) if layers.comm is None else ():  # others may not be here
-        with suppress(Error):  # no step is under way, or it has failed
+    alone = layers.comm is None and not Library.get().here.in_callback  # else others may not be here, or nothing can be called
+    for end in (layers.drop, layers.flush) if alone else ():
+        with suppress(Error, RuntimeError):  # no step is under way, it has failed, or the interpreter exits
             end()
     for known in parameters:
         parameter = known()
