@@ -418,6 +418,21 @@ class Steps(unittest.TestCase):
         train(engine, range(2, 3))
         self.assertEqual((engine.loss_scale, engine.overflow), (128, False))
 
+    def test_clipping_is_never_lost(self) -> None:
+        engine, clip = Engine(net(), SINGLE), torch.nn.utils.clip_grad_norm_
+        engine.backward(loss_of(engine, 0))
+        with self.assertRaisesRegex(ValueError, "gradient_clipping 1: set that"):
+            clip(engine.module.parameters(), 0.5)
+        clip(engine.module.parameters(), 1.0)
+        norm = engine.step().grad_norm
+        self.assertAlmostEqual(float(clip(engine.module[5].weight, max_norm=1.0)), norm, places=5)
+        other = net()
+        loss_of(other, 0).backward()
+        self.assertAlmostEqual(float(clip(other.parameters(), 1.0)) / norm, 1, places=4)
+        engine.destroy()
+        loss_of(engine.module, 0).backward()
+        self.assertGreater(float(clip(engine.module.parameters(), 0.5)), 0)
+
     def test_a_flush_within_a_step_says_what_it_drops(self) -> None:
         engine = Engine(net(), CONFIG)
         engine.backward(loss_of(engine, 0))

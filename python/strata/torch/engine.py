@@ -13,6 +13,7 @@ calls flush() before, as state_dict(), evaluation and save() do by themselves.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import random
@@ -38,6 +39,8 @@ from .pages import DTYPES, cut, followed, over
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine(torch.nn.Module):
@@ -127,6 +130,8 @@ class Engine(torch.nn.Module):
         ]
         if overlap:
             self._watch()
+        _engines.add(self)
+        _watch_clipping()
         refs = [weakref.ref(k.parameter) for k in self._kept]
         self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
 
@@ -344,6 +349,16 @@ class Engine(torch.nn.Module):
                 torch.autograd.graph.increment_version(k.parameter)
             k.version = k.parameter._version
 
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """What PyTorch's function does with this engine's parameters: the norm of the last step, or a refusal."""
+        clipping = float(self.settings.get("gradient_clipping", 0))
+        if float(norm_type) != 2 or float(max_norm) != clipping:
+            raise ValueError(
+                f"clip_grad_norm_({max_norm}, norm_type={norm_type}) finds no gradients of an engine's, whose step() clips at "
+                f"gradient_clipping {clipping:g}: set that in the configuration"
+            )
+        return torch.tensor(float("nan") if self.grad_norm is None else self.grad_norm)
+
     def drop(self) -> None:
         """Give up the step that is under way, with what its micro-batches have brought: the weights stay as they were."""
         if not self._inside:
@@ -449,8 +464,27 @@ class Engine(torch.nn.Module):
                     self.flush()
                 self.saved(wait=True)
         finally:
+            _engines.discard(self)
             self._end()
             self._sums, self._open = {}, None  # closed when no tensor lies in it any more
+
+
+def _watch_clipping() -> None:
+    """PyTorch's clip_grad_norm_ would find no gradients, and clip nothing, without a word."""
+    clip = torch.nn.utils.clip_grad_norm_
+    if hasattr(clip, "_strata_watches"):
+        return
+
+    @functools.wraps(clip)
+    def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, *more: Any, **named: Any) -> torch.Tensor:
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        for engine in _engines:
+            if any(p in engine._by_parameter for p in given):
+                return engine.clip_grad_norm_(max_norm, norm_type)
+        return clip(given, max_norm, norm_type, *more, **named)
+
+    clip_grad_norm_._strata_watches = True  # type: ignore[attr-defined]
+    torch.nn.utils.clip_grad_norm_ = clip_grad_norm_
 
 
 class _Hook:
