@@ -3,8 +3,8 @@
 
 Started by loops.sh.  Every run is a fresh process on the same tokens and threads; rounds take the variants in turns.  A run is
 one line of JSON in --log; the table is made of all that it has, so rounds can be run apart.  The row `none` has no optimizer:
-its step is what PyTorch's forward and backward take, its peak what they need.  The drive's bound is the bytes of state that
-cross it over its rate of reads and writes together, which `strata bench io` measures in each round.
+its step is what PyTorch's forward and backward take, its peak what they need.  Bounds are the bytes of an update over the rates
+that `strata bench io` and `strata bench optim` measure in each round.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from deepspeed_zero3 import PIPELINED, cpu_name, write_random_tokens
 
 HERE = Path(__file__).resolve().parent
 STATE_BYTES = 16  # a parameter and step: two fp32 moments, read and written
+MEMORY_BYTES = 28  # these, the weight, read and written, and the gradient
 COLUMNS = ("step", "forward", "backward", "update")
 LOOP, DEEPSPEED = "loop_step.py", "deepspeed_step.py"
 VARIANTS = {
@@ -72,11 +73,16 @@ def run(args, data, scratch, variant):
     return json.loads(out.read_text())
 
 
-def drive_rate(args):
-    """Bytes a second of reads and writes together."""
-    done = subprocess.run([args.strata, "bench", "io", args.nvme, "--pattern", "rw", "--repeats", "2", "--json"],
-                          stdout=subprocess.PIPE, text=True, check=True)
-    return max(json.loads(line)["bw_bytes"] for line in done.stdout.splitlines())
+def roofs(args):
+    """Bytes a second of the drive, reads and writes together, and of memory in the traffic of the update."""
+
+    def rows(*command):
+        done = subprocess.run([args.strata, "bench", *command, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    optim = ("optim", "--layout", "fp32", "--params", "64M", "--repeats", "3", "--threads", str(args.threads))
+    return {"drive_rate": max(row["bw_bytes"] for row in rows("io", args.nvme, "--pattern", "rw", "--repeats", "2")),
+            "memory_rate": max(row["roof_gb_per_s"] * 1e9 for row in rows(*optim))}
 
 
 def note(args, **row):
@@ -90,7 +96,6 @@ def note(args, **row):
 
 def print_table(args):
     lines = [json.loads(line) for line in Path(args.log).read_text().splitlines()]
-    rates = [line["drive_rate"] for line in lines if "drive_rate" in line]
     rows = {}
     for variant in VARIANTS:
         mine = [line for line in lines if line.get("variant") == variant]
@@ -98,20 +103,19 @@ def print_table(args):
             steps = [step for line in mine for step in line["steps"]]
             rows[variant] = {key: statistics.median(step[key] for step in steps) for key in COLUMNS}
             rows[variant]["peak"] = max(line["peak_rss_bytes"] for line in mine)
-            rows[variant]["optimizer"] = min(step.get("optimizer", step["update"]) for step in steps)
-    base = rows.get("none", {"step": 0, "peak": 0})
+    base = rows["none"]
     parameters = next(line["parameters"] for line in lines if "parameters" in line)
     print(f"GPT-2 124M, fp32, 1024 tokens a step; {cpu_name()}, {args.threads} threads")
     print(f"{'':<22}{'step s':>8}{'forward':>9}{'backward':>10}{'update':>8}{'peak GB':>9}{'optimizer GB':>14}")
     for variant, row in rows.items():
         print(f"{variant:<22}{row['step']:>8.2f}{row['forward']:>9.2f}{row['backward']:>10.2f}{row['update']:>8.2f}"
               f"{row['peak'] / 1e9:>9.2f}{(row['peak'] - base['peak']) / 1e9:>14.2f}")
-    bound = STATE_BYTES * parameters / statistics.median(rates)
-    print(f"the drive moves {statistics.median(rates) / 1e9:.2f} GB/s, reads and writes together: the state takes {bound:.2f} s")
-    for ours, update in (("strata-memory", rows.get("strata-memory", {}).get("optimizer")), ("strata-nvme", bound)):
-        if ours in rows and "none" in rows:
-            ratio = rows[ours]["step"] / (base["step"] + update)
-            print(f"{ours}: {ratio:.3f} of forward, backward and the update's bound; 1.03 wanted")
+    for ours, kind, moved in (("strata-memory", "memory_rate", MEMORY_BYTES), ("strata-nvme", "drive_rate", STATE_BYTES)):
+        rate = statistics.median(line[kind] for line in lines if kind in line)
+        row, bound = rows[ours], moved * parameters / rate
+        ratio = row["step"] / (row["forward"] + row["backward"] + base["update"] + bound)
+        print(f"{ours}: {moved} bytes a parameter at {rate / 1e9:.2f} GB/s take {bound:.2f} s; the step is {ratio:.3f} of "
+              "forward, backward, clipping and that; 1.03 wanted")
     theirs = {name: row for name, row in rows.items() if name.startswith("zero")}
     if theirs:
         best = min(theirs, key=lambda name: theirs[name]["step"])
@@ -132,7 +136,7 @@ def main():
         write_random_tokens(data, 1024 * (args.warmup + args.steps + 1))
         for _ in range(args.rounds):
             if not args.tiny:
-                note(args, drive_rate=drive_rate(args))
+                note(args, **roofs(args))
             for variant in args.variants.split(","):
                 result = run(args, data, scratch, variant)
                 if not args.tiny:
