@@ -198,6 +198,13 @@ strata_status strata_engine_begin(struct strata_engine *engine, const struct str
 
 /* --- layers --- */
 
+/* Ends a call, as st_handle_leave(). */
+static strata_status left(struct strata_engine *e, strata_status st)
+{
+    st_handle_leave(e);
+    return st;
+}
+
 static strata_status check_layer(const struct strata_engine *e, uint32_t layer, bool resident, const char *function)
 {
     const struct st_layers *l = e->plan->model->layers;
@@ -247,13 +254,9 @@ static strata_status enter(struct strata_engine *e, enum strata_pass pass, uint3
 strata_status strata_engine_enter(struct strata_engine *engine, enum strata_pass pass, uint32_t layer,
                                   struct strata_layer_view *view)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
+    const strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
-    if (st != STRATA_OK)
-        return st;
-    st = enter(engine, pass, layer, view);
-    st_handle_leave(engine);
-    return st;
+    return st != STRATA_OK ? st : left(engine, enter(engine, pass, layer, view));
 }
 
 strata_status strata_engine_leave(struct strata_engine *engine)
@@ -294,13 +297,9 @@ static strata_status use(struct strata_engine *e, enum strata_pass pass, uint32_
 strata_status strata_engine_use(struct strata_engine *engine, enum strata_pass pass, uint32_t layer,
                                 struct strata_layer_view *view)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
+    const strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
-    if (st != STRATA_OK)
-        return st;
-    st = use(engine, pass, layer, view);
-    st_handle_leave(engine);
-    return st;
+    return st != STRATA_OK ? st : left(engine, use(engine, pass, layer, view));
 }
 
 /* --- gradients --- */
@@ -350,26 +349,18 @@ static strata_status grad(struct strata_engine *e, const struct strata_grad *gra
 
 strata_status strata_engine_grad(struct strata_engine *engine, const struct strata_grad *grads, uint32_t count)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
+    const strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
-    if (st != STRATA_OK)
-        return st;
-    st = grad(engine, grads, count);
-    st_handle_leave(engine);
-    return st;
+    return st != STRATA_OK ? st : left(engine, grad(engine, grads, count));
 }
 
 /* --- the end --- */
 
 strata_status strata_engine_micro_end(struct strata_engine *engine)
 {
-    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
+    const strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_STEP);
 
-    if (st != STRATA_OK)
-        return st;
-    st = st_engine_caller_micro_end(engine->run.engine);
-    st_handle_leave(engine);
-    return st;
+    return st != STRATA_OK ? st : left(engine, st_engine_caller_micro_end(engine->run.engine));
 }
 
 /* The engine has ended its part. */
