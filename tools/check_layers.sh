@@ -46,7 +46,7 @@ BEGIN {
     allow["offload/simulate"] = "offload/compute.h offload/device/op_traffic.h offload/program/ offload/machine/ core/ strata/"
     allow["offload/checkpoint"] = "offload/workload.h offload/program/ offload/engine/train_state.h kernels/kernels.h nvme/ core/ strata/"
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
-    allow["offload/engine"] = "offload/compute.h offload/comm/comm.h offload/comm/comm_lane.h offload/program/ offload/checkpoint/ offload/device/device.h offload/device/device_timed.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
+    allow["offload/engine"] = "offload/compute.h offload/comm/comm.h offload/comm/comm_lane.h offload/program/ offload/checkpoint/ offload/device/device.h offload/device/device_timed.h offload/optim/ nvme/ kernels/kernels.h kernels/widen.h core/ strata/"
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
     allow["recipes"] = "offload/config/ core/ strata/"
     allow["model"] = "model/adapter/adapter.h offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"

@@ -2,6 +2,7 @@
 #include "offload/engine/caller_internal.h"
 
 #include "core/system/clock.h"
+#include "kernels/widen.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -373,30 +374,12 @@ static strata_status find_sum(const struct st_engine *eng, uint32_t page, uint32
     return STRATA_OK;
 }
 
-#define ADD_ELEMS 1024u /* widened at a time */
-
-static void add_here(const struct st_kernels *k, float *sum, strata_dtype dtype, uint64_t elems, const void *grad)
-{
-    float wide[ADD_ELEMS];
-
-    if (dtype == STRATA_F32) {
-        k->add_f32(sum, grad, elems);
-        return;
-    }
-    for (uint64_t i = 0; i < elems; i += ADD_ELEMS) {
-        const uint64_t count = elems - i < ADD_ELEMS ? elems - i : ADD_ELEMS;
-
-        (dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, (const uint16_t *)grad + i, count);
-        k->add_f32(sum + i, wide, count);
-    }
-}
-
 static strata_status add(struct st_engine *eng, float *sum, strata_dtype dtype, uint64_t elems, const void *grad)
 {
     strata_status st;
 
     if (!st_caller_has_stream(eng)) {
-        add_here(eng->kernels, sum, dtype, elems, grad);
+        st_widen_add(eng->kernels, sum, grad, dtype, elems);
         return STRATA_OK;
     }
     if ((st = eng->device->ops->add(eng->device, sum, grad, dtype, elems)) != STRATA_OK)

@@ -2,6 +2,7 @@
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
+#include "kernels/widen.h"
 
 #include <assert.h>
 #include <string.h>
@@ -271,25 +272,17 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct scatter *s = ctx;
     const struct st_workload *w = &s->eng->program->workload;
-    const struct st_kernels *k = s->eng->kernels;
     const uint32_t first = (uint32_t)index * SCATTER_COLUMNS, rows = rows_of(s->eng);
     const uint32_t count = w->hidden - first < SCATTER_COLUMNS ? w->hidden - first : SCATTER_COLUMNS;
     const size_t width = strata_dtype_bytes(w->dtype);
-    float wide[SCATTER_COLUMNS];
 
     (void)worker;
     for (uint32_t r = 0; r < rows; r++) {
         const void *from = s->dact + ((uint64_t)r * w->hidden + first) * width;
         float *row = accumulator_row(s, (uint32_t)s->tokens[r]);
-        const float *add = from;
 
-        if (row == NULL)
-            continue;
-        if (w->dtype != STRATA_F32) {
-            (w->dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, from, count);
-            add = wide;
-        }
-        k->add_f32(row + first, add, count);
+        if (row != NULL)
+            st_widen_add(s->eng->kernels, row + first, from, w->dtype, count);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "kernels/widen.h"
 
 #include <assert.h>
 #include <string.h>
@@ -74,16 +75,6 @@ static struct part state_part(const struct values *v, const struct st_chunk *chu
                    st_chunk_plane_bytes(program, chunk, plane, elems), 1);
 }
 
-static void widen(const struct st_kernels *k, float *out, const void *in, strata_dtype dtype, uint64_t elems)
-{
-    if (dtype == STRATA_BF16)
-        k->bf16_to_f32(out, in, elems);
-    else if (dtype == STRATA_F16)
-        k->f16_to_f32(out, in, elems);
-    else
-        memmove(out, in, elems * sizeof(*out));
-}
-
 static void narrow(const struct st_kernels *k, void *out, const float *in, strata_dtype dtype, uint64_t elems)
 {
     if (dtype == STRATA_BF16)
@@ -118,7 +109,7 @@ static strata_status read_tile(struct values *v, const struct st_chunk *chunk, u
     if (!weight) {
         p = state_part(v, chunk, state, v->what->plane, at, elems);
         if ((st = fetch(v, &p)) == STRATA_OK)
-            widen(k, values, p.here, moment_dtype(v->eng->program), elems);
+            st_widen(k, values, p.here, moment_dtype(v->eng->program), elems);
         return st;
     }
     if (master) {
@@ -135,7 +126,7 @@ static strata_status read_tile(struct values *v, const struct st_chunk *chunk, u
     if (master)
         k->master_join(values, (const uint16_t *)p.here, (const int16_t *)low.here, elems);
     else
-        widen(k, values, p.here, chunk->format, elems);
+        st_widen(k, values, p.here, chunk->format, elems);
     return st;
 }
 
@@ -192,7 +183,7 @@ static strata_status each_tile(struct values *v, const struct st_chunk *chunk, u
 
         elems = end - at < ST_TILE_ELEMS ? end - at : ST_TILE_ELEMS;
         if (v->in != NULL) {
-            widen(k, values, v->in + place, dtype, elems);
+            st_widen(k, values, v->in + place, dtype, elems);
             st = write_tile(v, chunk, state, at, elems, values);
         } else if ((st = read_tile(v, chunk, state, at, elems, values)) == STRATA_OK) {
             narrow(k, v->out + place, values, dtype, elems);
