@@ -96,9 +96,6 @@ static strata_status check_plane(const struct strata_engine *e, const struct ask
     if (t->frozen || program->forward_only || (a->plane == STRATA_PLANE_MOMENT2 && program->moments < 2))
         return st_error(STRATA_E_INVAL, "%s: %s has no such moment: it is frozen, or the optimizer has %u", function, t->name,
                         program->moments);
-    if (program->moment_format == ST_MOMENTS_8BIT)
-        return st_error_remedy(st_error(STRATA_E_NOSYS, "%s: moments of 8 bits cannot be read or written", function),
-                               "strata.moments", "use fp32 or bf16");
     return STRATA_OK;
 }
 

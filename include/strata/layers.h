@@ -186,7 +186,7 @@ enum strata_plane {
  *
  * @return STRATA_E_INVAL  an argument is NULL or out of its range, the tensor has no such plane, or nothing is loaded
  *         STRATA_E_BUSY   a step is under way
- *         STRATA_E_NOSYS  moments of 8 bits (strata.moments), or weights in nf4
+ *         STRATA_E_NOSYS  weights in nf4
  *         otherwise as strata_engine_flush()
  *
  * Cost    reads what the part's chunks have on NVMe.  No allocation.
@@ -204,7 +204,8 @@ STRATA_API strata_status strata_engine_read_tensor(struct strata_engine *engine,
  * All else as strata_engine_read_tensor(), but STRATA_E_INVAL after strata_engine_end_training(); after a failure of the drive
  * the engine has ended.  What the run has saved stays what it is: a checkpoint after this one has the new values.
  *
- * Numerics  weights are rounded as strata_engine_load() rounds them; moments in bf16 to nearest even.
+ * Numerics  weights are rounded as strata_engine_load() rounds them; moments in bf16 to nearest even.  Moments of 8 bits as an
+ *           update rounds them, with the rest of their block of 256 elements; of a second moment what is below 0 is 0.
  * Ranks     collective: every rank gives the same part and the same values.  STRATA_E_CONFIG: they do not; nothing is written.
  */
 STRATA_API strata_status strata_engine_write_tensor(struct strata_engine *engine, uint32_t index, enum strata_plane plane,

@@ -30,5 +30,8 @@ void st_moments_open(struct st_moment_block *o, const struct st_moments *moments
 /** Round and store them again. */
 void st_moments_close(const struct st_moment_block *o, const struct st_moments *moments, const struct st_update_coef *coef,
                       size_t first, size_t elems);
+/* The same of one of them. */
+void st_moment_close(const float *in, const struct st_moments *moments, const struct st_update_coef *coef, int which,
+                     size_t first, size_t elems);
 
 #endif

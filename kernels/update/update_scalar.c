@@ -47,8 +47,8 @@ void st_moments_open(struct st_moment_block *o, const struct st_moments *moments
         open_plane(o->buffer[which], moments, rule, which, first, elems);
 }
 
-static void close_plane(const float *in, const struct st_moments *moments, const struct st_update_coef *coef, int which,
-                        size_t first, size_t elems)
+void st_moment_close(const float *in, const struct st_moments *moments, const struct st_update_coef *coef, int which,
+                     size_t first, size_t elems)
 {
     void *const plane = which == 0 ? moments->moment1 : moments->moment2;
     const bool squares = st_moment_is_squares(coef->rule, which);
@@ -81,9 +81,9 @@ void st_moments_close(const struct st_moment_block *o, const struct st_moments *
 {
     if (moments->format == ST_MOMENTS_F32)
         return;
-    close_plane(o->moment1, moments, coef, 0, first, elems);
+    st_moment_close(o->moment1, moments, coef, 0, first, elems);
     if (o->moment2 != NULL)
-        close_plane(o->moment2, moments, coef, 1, first, elems);
+        st_moment_close(o->moment2, moments, coef, 1, first, elems);
 }
 
 /* --- masters --- */

@@ -6,6 +6,7 @@
 
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "kernels/moment_codes.h"
 #include "kernels/widen.h"
 
 #include <assert.h>
@@ -90,6 +91,35 @@ static strata_dtype moment_dtype(const struct st_program *program)
     return program->moment_format == ST_MOMENTS_BF16 ? STRATA_BF16 : STRATA_F32;
 }
 
+/* Moments of 8 bits lie in packs that share scales: those of a tile's whole packs, here. */
+static strata_status take_codes(const struct values *v, const struct st_chunk *chunk, unsigned char *state, uint64_t at,
+                                uint64_t elems, float *values)
+{
+    const struct st_program *program = v->eng->program;
+    const uint64_t first = at / ST_NORM_BLOCK * ST_NORM_BLOCK;
+    const uint64_t whole = (at + elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
+    const uint64_t room = (whole < chunk->elems ? whole : chunk->elems) - first;
+    const struct part p = state_part(v, chunk, state, v->what->plane, first, room);
+    const struct st_moments moments = {
+        .format = program->moment_format, .moment1 = p.here, .moment2 = p.here, .position = chunk->position + first};
+    const struct st_moment_part part = {.moments = &moments,
+                                        .rule = st_rule_of(v->eng->training.optimizer.type),
+                                        .which = v->what->plane == ST_PLANE_MOMENT2,
+                                        .first = at - first,
+                                        .elems = elems,
+                                        .room = room};
+    strata_status st = fetch(v, &p);
+
+    if (st != STRATA_OK)
+        return st;
+    if (v->in == NULL) {
+        st_moment_codes_read(values, &part);
+        return st;
+    }
+    st_moment_codes_write(&part, values);
+    return store(v, &p);
+}
+
 /* Whether a chunk's weights are its masters' business, too; rounded as they are stored, they are themselves.  Once training has
  * ended there are no masters. */
 static bool takes_master(const struct values *v, const struct st_chunk *chunk)
@@ -106,6 +136,8 @@ static strata_status read_tile(struct values *v, const struct st_chunk *chunk, u
     struct part p, low;
     strata_status st = STRATA_OK;
 
+    if (!weight && v->eng->program->moment_format == ST_MOMENTS_8BIT)
+        return take_codes(v, chunk, state, at, elems, values);
     if (!weight) {
         p = state_part(v, chunk, state, v->what->plane, at, elems);
         if ((st = fetch(v, &p)) == STRATA_OK)
@@ -132,13 +164,15 @@ static strata_status read_tile(struct values *v, const struct st_chunk *chunk, u
 
 /* As a load rounds them (engine_load.c). */
 static strata_status write_tile(struct values *v, const struct st_chunk *chunk, unsigned char *state, uint64_t at, uint64_t elems,
-                                const float *values)
+                                float *values)
 {
     const struct st_kernels *k = v->eng->kernels;
     const bool weight = v->what->plane == ST_PLANE_WEIGHT, master = takes_master(v, chunk);
     struct part p, low;
     strata_status st = STRATA_OK;
 
+    if (!weight && v->eng->program->moment_format == ST_MOMENTS_8BIT)
+        return take_codes(v, chunk, state, at, elems, values);
     if (!weight) {
         p = state_part(v, chunk, state, v->what->plane, at, elems);
         narrow(k, p.here, values, moment_dtype(v->eng->program), elems);

@@ -5,4 +5,5 @@
 #define st_update_master_scalar st_update_master_scalar_fma
 #define st_moments_open         st_moments_open_fma
 #define st_moments_close        st_moments_close_fma
+#define st_moment_close         st_moment_close_fma
 #include "kernels/update/update_scalar.c"
