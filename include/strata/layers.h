@@ -390,6 +390,8 @@ struct strata_layers_end {
  *         otherwise as strata_engine_enter(): the step is over
  *
  * Ranks   collective.
+ * Thread  the second step that trains makes the bounds of the engine's plan again, by the times that layers took: no call on the
+ *         plan meanwhile.
  */
 STRATA_API strata_status strata_engine_end(struct strata_engine *engine, const struct strata_layers_end *end,
                                            struct strata_step *result);
