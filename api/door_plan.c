@@ -288,6 +288,13 @@ void st_handle_time_layers(struct strata_plan *p, const struct st_engine *engine
     st_figures_make(&p->facts.figures, &p->facts.plan->program, &machine);
 }
 
+/* Ranks choose alike, and each has times of its own. */
+static void forget_times(struct st_workload *w)
+{
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        w->layers[l].forward_seconds = w->layers[l].backward_seconds = 0;
+}
+
 static strata_status measure_and_evaluate(struct strata_plan *plan)
 {
     struct st_comm *comm = st_handle_comm(plan->model);
@@ -299,8 +306,10 @@ static strata_status measure_and_evaluate(struct strata_plan *plan)
     forget_texts(plan);
     if (st == STRATA_OK)
         st = st_ranks_rates(comm, &plan->facts.machine.rates, st_handle_saves(plan->model));
-    if (comm != NULL)
+    if (comm != NULL) {
         st_handle_take_rates(plan, &plan->facts.machine.rates);
+        forget_times(&plan->facts.plan->program.workload);
+    }
     if (st != STRATA_OK || !plan->facts.rates_known)
         return st;
     if (!plan->facts.evaluated && st_case_evaluator(&plan->facts, &plan->facts.machine) != NULL)
