@@ -28,11 +28,10 @@ struct st_caller {
     bool waiting;               /* the caller waits for the engine */
     uint8_t *state;             /* [op_count] st_caller_state */
     uint64_t pass_ns[2];        /* the caller's time in layers, by st_pass */
-    uint64_t (
-        *layer_ns)[2];    /* [blocks] the same of each layer and micro-batch, the shortest of the steps that are timed; 0: none */
-    uint32_t timed;       /* steps that were */
-    double *losses;       /* [grad_accum] of this rank, and its divisor; 0: dropped */
-    strata_status status; /* of the step that has ended, its sentence (or that of what it was to save) and its result */
+    uint64_t (*layer_ns)[2];    /* [blocks] the same of a layer's shortest micro-batch in the steps that are timed; 0: none */
+    uint32_t timed;             /* steps that were */
+    double *losses;             /* [grad_accum] of this rank, and its divisor; 0: dropped */
+    strata_status status;       /* of the step that has ended, its sentence (or that of what it was to save) and its result */
     struct st_sentence error;
     struct st_step_result result;
 
