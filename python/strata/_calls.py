@@ -47,7 +47,10 @@ def blocked(work: Callable[[], T], interrupted: Callable[[int], None] | None = N
     thread = threading.Thread(target=_run, args=(future, work, library), name="strata")
     try:
         with _signals_blocked():
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # from Python 3.12 on none is started at the interpreter's exit, when finalisers call this
+                _run(future, work, library)
     except BaseException as error:
         if future.cancel():
             raise
@@ -59,7 +62,8 @@ def blocked(work: Callable[[], T], interrupted: Callable[[int], None] | None = N
             raised.append(error)
             if interrupted is not None:
                 interrupted(len(raised))
-    thread.join()
+    if thread.ident is not None:
+        thread.join()
     library.tell()
     try:
         if raised:
