@@ -242,6 +242,14 @@ class Steps(Engines):
         for one, other in zip(engine.parameters(), counted.parameters(), strict=True):
             self.assertTrue(torch.equal(one, other))
 
+    def test_an_update_beside_the_next_forward(self) -> None:
+        """The configuration's strata.update "gated": what asks for weights waits for them."""
+        later, at_once = self.engine(without(strata={"update": "gated"})), self.engine()
+        self.assertEqual(self.train(later, 6), self.train(at_once, 6))
+        with deepspeed.zero.GatheredParameters(list(later.parameters())):
+            for one, other in zip(later.parameters(), at_once.parameters(), strict=True):
+                self.assertTrue(torch.equal(one, other))
+
     def test_clipping_is_never_lost(self) -> None:
         engine = self.engine()
         self.train(engine, 2)

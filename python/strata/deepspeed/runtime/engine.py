@@ -48,7 +48,8 @@ class DeepSpeedEngine(Engine):
             if comm.get_rank() == 0:
                 self._scratch = weakref.finalize(self, shutil.rmtree, where, ignore_errors=True)
         here = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
-        super().__init__(module, here, save=where, overrides=changes, allow_unknown=True, **what)
+        beside = section(config, "strata").get("update") == "gated"
+        super().__init__(module, here, save=where, overrides=changes, overlap=beside, allow_unknown=True, **what)
         self.config = config
         self.training_dataloader: Any = None
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0

@@ -40,6 +40,11 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
         self._params = list(given) if enabled else []
         self._modifier_rank = modifier_rank
 
+    def __enter__(self) -> GatheredParameters:
+        for engine in engines_of(self._params):
+            engine.await_weights(frozenset(tensor.layer for tensor in engine._layers.tensors))
+        return self
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._modifier_rank is None or error is not None:
             return
