@@ -188,6 +188,28 @@ def _tensors(layer: Layer) -> Any:
     return (abi().struct("strata_layer_tensor") * len(made))(*made)
 
 
+def _opened(
+    config: Config, overrides: Mapping[str, Any] | None, max_steps: int, comm: Comm | None, allow_unknown: bool
+) -> Handle:
+    ranks = 0 if comm is None else comm.ranks
+    lengths = {"max_steps": max_steps, "steps_later": not max_steps}
+    return open_config(config, overrides, ranks=ranks, allow_unknown=allow_unknown, **lengths)
+
+
+def settings_of(
+    config: Config,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    max_steps: int = 0,
+    comm: Comm | None = None,
+    allow_unknown: bool = False,
+) -> dict[str, Any]:
+    """A configuration as it would be in force."""
+    with blocked(lambda: _opened(config, overrides, max_steps, comm, allow_unknown)) as opened:
+        made: dict[str, Any] = json.loads(got(abi().strata_config_json, opened.pointer))
+    return made
+
+
 def _doubles(values: Sequence[float] | None) -> Any:
     return None if values is None else (ctypes.c_double * len(values))(*values)
 
@@ -222,10 +244,10 @@ class Layers(Handle):
         stop = Stop()
         self._progress = stop.function
 
+        self.given = list(layers)
+
         def work() -> Any:
-            ranks = 0 if comm is None else comm.ranks
-            lengths = {"max_steps": max_steps, "steps_later": not max_steps}
-            opened = open_config(config, overrides, ranks=ranks, allow_unknown=allow_unknown, **lengths)
+            opened = _opened(config, overrides, max_steps, comm, allow_unknown)
             self.config: dict[str, Any] = json.loads(got(abi().strata_config_json, opened.pointer))
             use = abi().value("STRATA_USE_EVAL" if evaluates else "STRATA_USE_TRAIN")
             ends = None if comm is None else comm.pointer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .engine import Engine
+from .found import Trace, trace
 from .optimizer import Optimizer
 
-__all__ = ["Engine", "Optimizer"]
+__all__ = ["Engine", "Optimizer", "Trace", "trace"]

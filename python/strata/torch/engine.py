@@ -22,8 +22,8 @@ import socket
 import sys
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,11 @@ import torch.distributed
 from .._handles import Config, Machine
 from .._library import Library
 from ..errors import Error
-from ..layers import Comm, Group, Layers, Step
+from ..layers import Comm, Group, Layers, Step, settings_of
+from .found import blocks_of, measured
 from .optimizer import Optimizer, groups_of, rule_of
-from .pages import DTYPES, cut, followed, over
+from .paged import Pager
+from .pages import DTYPES, absent, cut, followed, over
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
@@ -53,6 +55,11 @@ class Engine(torch.nn.Module):
     max_steps   of the run, for schedules of the configuration that are as long as it
     allow_unknown  keys of the configuration that are not known are notices
     overlap     the update runs beside the next forward
+
+    With offload_param, or layers that are named, the weights of these page (paged.py):
+    layers          names of layers, or of lists of them; None: the list with most parameters
+    example         a batch, which is run once before: it shows the order of layers, and how large their inputs are
+    boundary_bytes  the most that one layer's input takes; 0: as the example shows, and without one PyTorch keeps the inputs
 
     With torch.distributed initialized its ranks train together, each with batches of its own, from rank 0's weights.
     """
@@ -73,6 +80,9 @@ class Engine(torch.nn.Module):
         overlap: bool = False,
         overwrite: bool = False,
         allow_unknown: bool = False,
+        layers: str | Sequence[str] | None = None,
+        example: Any = None,
+        boundary_bytes: int = 0,
     ) -> None:
         super().__init__()
         changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
@@ -82,12 +92,24 @@ class Engine(torch.nn.Module):
             changes["optimizer"] = rule_of(optimizer)
         given = groups_of(parameters if optimizer is None else optimizer.param_groups, module)
         numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
-        layers, self._kept = cut(module, numbers)
-        self._by_parameter = {k.parameter: k for k in self._kept}
         comm = _meet()
+        settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
+        pages = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
+        if pages and overlap:
+            raise ValueError("overlap: layers that page are updated before the next step; leave it out")
+        try:
+            ordered = measured(module, layers, example, boundary_bytes, _dtype(settings)) if pages else blocks_of(module)
+        except ValueError as error:
+            if layers is not None or example is not None or boundary_bytes != 0:
+                raise
+            logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
+            ordered, pages = [], False
+        pieces, self._kept, modules = cut(module, numbers, {o.module: o.boundary_bytes for o in ordered}, resident=not pages)
+        self._by_parameter = {k.parameter: k for k in self._kept}
+        self._pager: Pager | None = None
         self._open: Layers | None = Layers(
             config,
-            layers,
+            pieces,
             overrides=changes,
             groups=[Group() for _ in given],
             machine=machine,
@@ -123,6 +145,8 @@ class Engine(torch.nn.Module):
                 torch.distributed.broadcast(tensor.data, 0)
         self._place(module)
         self.module = module
+        if pages:
+            self._pager = Pager(self, modules)
         self._hooks: list[Any] = [
             k.parameter.register_post_accumulate_grad_hook(_Hook(self, None))  # type: ignore[no-untyped-call]
             for k in self._kept
@@ -132,7 +156,7 @@ class Engine(torch.nn.Module):
             self._watch()
         _engines.add(self)
         _watch_clipping()
-        refs = [weakref.ref(k.parameter) for k in self._kept]
+        refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None]
         self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
 
     # --- the module ---
@@ -150,14 +174,16 @@ class Engine(torch.nn.Module):
 
         layers.load(fill)
         layers.begin(evaluates=True)
-        views = [layers.use(layers.FORWARD, i) for i in range(len({t.layer for t in layers.tensors}))]
-        for _ in range(self.accumulation):
-            layers.micro_end()
-        layers.end()
+        views = {i: layers.use(layers.FORWARD, i) for i, layer in enumerate(layers.given) if layer.resident}
+        layers.drop()
         for k, t in zip(kept, layers.tensors):
-            k.address = views[t.layer].weights + t.weight_at
             k.parameter.grad = None
-            k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
+            if t.layer in views:
+                k.address = views[t.layer].weights + t.weight_at
+                k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
+            else:
+                k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype])
+                k.parameter.data = k.away
             k.version = k.parameter._version
         dtype = DTYPES[layers.tensors[0].dtype]  # the configuration's, as all of them
         for inner in module.modules():
@@ -214,7 +240,7 @@ class Engine(torch.nn.Module):
             p = found.pop(_plain(k.name), None)
             if p is not k.parameter:
                 raise RuntimeError(f"{k.name} is {'gone' if p is None else 'another parameter'}: {_CHANGED}")
-            if p.data_ptr() != k.address:
+            if not k.is_there:
                 raise RuntimeError(f"{k.name} lies elsewhere than in the engine's pages: {_MOVED}")
             if p.requires_grad and not k.thawed:
                 raise RuntimeError(f"{k.name} was frozen when the engine was made, and needs a gradient now: {_CHANGED}")
@@ -230,8 +256,12 @@ class Engine(torch.nn.Module):
         """Masters follow weights that were set from outside, where their bits differ.  Each step does that by itself for what
         PyTorch has counted: in-place operations, load_state_dict().  Of what was written through p.data it knows nothing, which
         matters in 16 bits."""
-        changed = [i for i, k in enumerate(self._kept) if everything or k.parameter._version != k.version]
+        kept = ((i, k) for i, k in enumerate(self._kept) if k.away is None)
+        self._write([i for i, k in kept if everything or k.parameter._version != k.version])
+
+    def _write(self, changed: list[int]) -> None:
         if self._layers.comm is not None:
+            self._layers.flush()  # else ranks may still exchange what they have updated
             told = zlib.crc32(repr(changed).encode()).to_bytes(4, "little")
             if len(set(self._layers.comm.gather(told, "weights that were set"))) > 1:
                 raise RuntimeError("ranks have set the weights of different parameters: set them alike on all ranks")
@@ -250,6 +280,8 @@ class Engine(torch.nn.Module):
     def _begin(self) -> None:
         if self._inside:
             return
+        if self._pager is not None:
+            self._pager.begin()
         self.follow(everything=False)
         self._losses, self._awaited = [], set()
         self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
@@ -260,20 +292,26 @@ class Engine(torch.nn.Module):
         if self._losses and not self._micro_over:
             return
         if self._losses and len(self._losses) < self.accumulation:
-            self._layers.micro_end()
+            self._micro_end()
         if not self._losses or len(self._losses) < self.accumulation:
             self._losses.append(0.0)
         self._micro_over = False
         sums = {}
-        for layer in sorted({t.layer for t in self._layers.tensors if t.group is not None}):
+        resident = {t.layer for k, t in zip(self._kept, self._layers.tensors) if t.group is not None and k.away is None}
+        for layer in sorted(resident):
             sums[layer] = self._layers.use(self._layers.BACKWARD, layer).sum or 0
         if sums != self._sums_at:
             self._sums_at = sums
             self._sums = {
                 k.parameter: over(sums[t.layer] + 4 * t.sum_at, k.parameter.shape, torch.float32, self._layers)
                 for k, t in zip(self._kept, self._layers.tensors)
-                if t.group is not None
+                if t.layer in sums and t.group is not None
             }
+
+    def _micro_end(self) -> None:
+        if self._pager is not None:
+            self._pager.finish()
+        self._layers.micro_end()
 
     def _gradient(self, parameter: torch.nn.Parameter) -> None:
         if not self._backing:  # of another backward: step() refuses it
@@ -282,6 +320,10 @@ class Engine(torch.nn.Module):
         if grad is not None:
             if grad.is_sparse:
                 raise ValueError(f"{self._by_parameter[parameter].name}: sparse gradients are not supported: use sparse=False")
+            if parameter not in self._sums:
+                raise RuntimeError(
+                    f"{self._by_parameter[parameter].name} pages, and its gradient comes from outside of its layer"
+                )
             self._sums[parameter].add_(grad.detach())
 
     def backward(self, loss: torch.Tensor, *, divide: bool = True, **autograd: Any) -> None:
@@ -320,7 +362,7 @@ class Engine(torch.nn.Module):
             self._begin()
             self._micro()
             for _ in range(len(self._losses), self.accumulation + 1):
-                self._layers.micro_end()
+                self._micro_end()
             losses = self._losses + [0.0] * (self.accumulation - len(self._losses))
             step = self._layers.end(losses, 1, lr=lr, weight_decay=[float(group["weight_decay"]) for group in groups])
         except BaseException:
@@ -361,6 +403,8 @@ class Engine(torch.nn.Module):
 
     def drop(self) -> None:
         """Give up the step that is under way, with what its micro-batches have brought: the weights stay as they were."""
+        if self._pager is not None:
+            self._pager.settle()
         if not self._inside:
             return
         for k in self._kept:
@@ -383,6 +427,15 @@ class Engine(torch.nn.Module):
         self._outside()
         self._layers.flush()
         self._pending = False
+
+    def gathered(
+        self, parameters: torch.nn.Parameter | Iterable[torch.nn.Parameter] | None = None
+    ) -> AbstractContextManager[None]:
+        """Between steps: a context within which parameters that page (None: all) have memory; what is changed there is kept."""
+        if self._pager is None:
+            return nullcontext()
+        wanted = [parameters] if isinstance(parameters, torch.nn.Parameter) else parameters
+        return self._pager.gathered(self._by_parameter if wanted is None else wanted)
 
     # --- checkpoints ---
 
@@ -528,6 +581,12 @@ def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], l
         parameter = known()
         if parameter is not None:
             parameter.data = parameter.data.clone()
+
+
+def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
+    """Of weights."""
+    known = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    return next((dtype for key, dtype in known.items() if settings.get(key, {}).get("enabled") is True), torch.float32)
 
 
 def _plain(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from ..layers import Layer, Tensor, memory
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
-_LARGE = 1 << 25  # elements: a module with more is cut into its children
+LARGE = 1 << 25  # elements: a module with more is cut into its children
 _SMALL = 1 << 12  # a layer with fewer is joined to the one before it
 _NAME = 95  # bytes of a name
 
@@ -29,44 +29,85 @@ class Kept:
     thawed: bool  # it needed a gradient when the engine was made
     address: int = 0
     version: int = 0  # when its master was last the same
+    index: int = 0  # in the engine's tensors
+    away: torch.Tensor | None = None  # of a layer that pages: what lies in it outside of its layer, which cannot be read
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it lies where it did when the engine was made."""
+        return self.parameter.is_set_to(self.away) if self.away is not None else self.parameter.data_ptr() == self.address
 
 
-def cut(module: torch.nn.Module, groups: Mapping[torch.nn.Parameter, int]) -> tuple[list[Layer], list[Kept]]:
-    """Layers by the module alone: a block of a transformer is one, small ones are joined.  All are resident."""
-    pieces: list[tuple[str, _Named]] = []
-    for name, named in _pieces("", module, set()):
-        if pieces and sum(p.numel() for _, p in named) < _SMALL:
+def cut(
+    module: torch.nn.Module,
+    groups: Mapping[torch.nn.Parameter, int],
+    ordered: Mapping[torch.nn.Module, int],
+    resident: bool = False,
+) -> tuple[list[Layer], list[Kept], list[torch.nn.Module | None]]:
+    """Layers by the module alone: a block of a transformer is one, small ones are joined.  Ordered ones have a boundary of so
+    many bytes and are layers by themselves, also where all are `resident`: pages are the same then, and so are sums over them.
+    Also returns each layer's module, None of those that are not ordered."""
+    shared = _shared(module, ordered)
+    pieces: list[tuple[str, _Named, torch.nn.Module | None]] = [("shared", shared, None)] if shared else []
+    for name, named, inner in _pieces("", module, {p for _, p in shared}, ordered):
+        if inner is None and pieces and pieces[-1][2] is None and sum(p.numel() for _, p in named) < _SMALL:
             pieces[-1][1].extend(named)
         else:
-            pieces.append((name, named))
+            pieces.append((name, named, inner))
+    rank = {inner: i for i, inner in enumerate(ordered)}
+    pieces.sort(key=lambda piece: -1 if piece[2] is None else rank[piece[2]])  # as pages lie where layers are ordered
     kept = [
-        Kept(name, p, groups.get(p) if p.requires_grad else None, p.requires_grad) for _, named in pieces for name, p in named
+        Kept(name, p, groups.get(p) if p.requires_grad else None, p.requires_grad)
+        for _, named, _ in pieces
+        for name, p in named
     ]
     _check_apart(kept)
     layers = []
     at = 0
-    for name, named in pieces:
+    for i, k in enumerate(kept):
+        k.index = i
+    for name, named, inner in pieces:
         tensors = [Tensor(_short(k.name), tuple(k.parameter.shape), k.group) for k in kept[at : at + len(named)]]
-        layers.append(Layer(_short(name), tensors, resident=True))
+        boundary_bytes = 0 if inner is None or resident else ordered[inner]
+        layers.append(Layer(_short(name), tensors, inner is None or resident, boundary_bytes))
         at += len(named)
-    return layers, kept
+    return layers, kept, [inner for _, _, inner in pieces]
 
 
-def _pieces(name: str, module: torch.nn.Module, taken: set[torch.nn.Parameter]) -> Iterator[tuple[str, _Named]]:
+def _shared(module: torch.nn.Module, ordered: Iterable[torch.nn.Module]) -> _Named:
+    """Parameters of an ordered layer that others have, too."""
+    owner = {inner: layer for layer in ordered for inner in layer.modules()}
+    first: dict[torch.nn.Parameter, tuple[str, torch.nn.Module | None]] = {}
+    made: dict[torch.nn.Parameter, str] = {}
+    for name, inner in module.named_modules():
+        for short, p in inner._parameters.items():
+            if p is None or not _is_kept(f"{name}.{short}" if name else short, p):
+                continue
+            known = first.setdefault(p, (f"{name}.{short}" if name else short, owner.get(inner)))
+            if known[1] is not owner.get(inner):
+                made[p] = known[0]
+    return [(name, p) for p, name in made.items()]
+
+
+def _pieces(
+    name: str, module: torch.nn.Module, taken: set[torch.nn.Parameter], ordered: Container[torch.nn.Module]
+) -> Iterator[tuple[str, _Named, torch.nn.Module | None]]:
     named = [(n, p) for n, p in module.named_parameters(name) if p not in taken and _is_kept(n, p)]
     children = [(n, child) for n, child in module.named_children() if next(child.parameters(), None) is not None]
     lists = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
-    has_list = any(isinstance(m, lists) and next(m.parameters(), None) is not None for m in module.modules())
-    if children and (has_list or sum(p.numel() for _, p in named) > _LARGE):
+    has_list = any(m in ordered or (isinstance(m, lists) and next(m.parameters(), None) is not None) for m in module.modules())
+    if module in ordered:
+        children = []
+    elif children and (has_list or sum(p.numel() for _, p in named) > LARGE):
         prefix = f"{name}." if name else ""
         named = [(n, p) for n, p in named if n.removeprefix(prefix) in module._parameters]
     else:
         children = []
     taken.update(p for _, p in named)
     if named:
-        yield name or "module", named
+        yield name or "module", named, module if module in ordered else None
     for child, inner in children:
-        yield from _pieces(f"{name}.{child}" if name else child, inner, taken)
+        yield from _pieces(f"{name}.{child}" if name else child, inner, taken, ordered)
 
 
 def _is_kept(name: str, parameter: torch.nn.Parameter) -> bool:
@@ -113,3 +154,19 @@ def followed(master: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
         same |= away.to(torch.int16) == weight.view(torch.int16)
     same |= master.isnan() & weight.isnan()
     return None if bool(same.all()) else torch.where(same, master, weight.float())
+
+
+def weights_of(master: torch.Tensor, dtype: torch.dtype, trained: bool) -> torch.Tensor:
+    """The weight that the engine makes of a master."""
+    if dtype == torch.bfloat16 and trained:  # rounded away from zero where two are as near
+        away = ((master.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
+        return torch.where(master.isnan(), master.to(dtype), away)
+    return master.to(dtype)
+
+
+def absent(name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Shape and dtype of a parameter without memory: who reads it is told so."""
+    made = torch.empty(shape, dtype=dtype)
+    text = f"{name} is paged: engine.gathered(), engine.module.state_dict() and save_pretrained() read it"
+    torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, text)
+    return made
