@@ -179,8 +179,9 @@ class DeepSpeedEngine(Engine):
         return True
 
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters: bool = False) -> dict[str, Any] | None:
-        """Of rank 0; None elsewhere."""
-        return self.module_state_dict(exclude_frozen_parameters) if self.global_rank == 0 else None
+        """Of rank 0; None elsewhere.  All ranks call it: layers that page are read by all of them."""
+        state = self.module_state_dict(exclude_frozen_parameters)
+        return state if self.global_rank == 0 else None
 
     def module_state_dict(self, exclude_frozen_parameters: bool = False) -> dict[str, Any]:
         frozen = {name for name, one in self.module.named_parameters(remove_duplicate=False) if not one.requires_grad}

@@ -1,9 +1,9 @@
-"""deepspeed.zero: weights are whole on every rank here, so that there is nothing to partition or to gather."""
+"""deepspeed.zero: weights are whole on every rank here, but for those of layers that page, by offload_param."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -39,6 +39,12 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
         given = [params] if isinstance(params, torch.Tensor) else params
         self._params = list(given) if enabled else []
         self._modifier_rank = modifier_rank
+        self._gathered = ExitStack()
+
+    def __enter__(self) -> GatheredParameters:
+        for engine in engines_of(self._params):
+            self._gathered.enter_context(engine.gathered(p for p in self._params if p in engine._by_parameter))
+        return self
 
     def __enter__(self) -> GatheredParameters:
         for engine in engines_of(self._params):
@@ -46,6 +52,12 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._modified(error)
+        finally:
+            self._gathered.__exit__(kind, error, trace)
+
+    def _modified(self, error: BaseException | None) -> None:
         if self._modifier_rank is None or error is not None:
             return
         if comm.get_world_size() > 1:
