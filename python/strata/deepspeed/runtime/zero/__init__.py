@@ -43,12 +43,9 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
 
     def __enter__(self) -> GatheredParameters:
         for engine in engines_of(self._params):
+            if engine._pager is None:
+                engine.await_weights(frozenset(tensor.layer for tensor in engine._layers.tensors))
             self._gathered.enter_context(engine.gathered(p for p in self._params if p in engine._by_parameter))
-        return self
-
-    def __enter__(self) -> GatheredParameters:
-        for engine in engines_of(self._params):
-            engine.await_weights(frozenset(tensor.layer for tensor in engine._layers.tensors))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
