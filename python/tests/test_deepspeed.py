@@ -166,6 +166,40 @@ class Initialize(Engines):
         self.assertEqual((model[0].weight.dtype, model[1].running_mean.dtype), (torch.bfloat16, torch.bfloat16))
         engine(torch.zeros(4, 6, dtype=torch.bfloat16))
 
+    def test_without_an_optimizer_an_engine_computes_forward(self) -> None:
+        for stage, enabled in ((0, False), (3, True)):
+            model = net().eval()
+            kind = torch.bfloat16 if enabled else torch.float32
+            expected = copy.deepcopy(model).to(kind)(torch.ones(4, 6, dtype=kind))
+            config = without("optimizer", zero_optimization={"stage": stage}, bf16={"enabled": enabled})
+            if stage == 3:
+                config["zero_optimization.reduce_bucket_size"] = 1024  # as TRL writes it
+            engine, *others = deepspeed.initialize(model=model, config=config)
+            self.assertEqual(others, [None, None, None])
+            self.assertIsInstance(engine, deepspeed.DeepSpeedEngine)
+            engine.eval()
+            self.assertTrue(torch.equal(engine(torch.ones(4, 6, dtype=kind)), expected))
+            self.assertEqual((engine.zero_optimization_stage(), engine.get_lr()), (stage, []))
+            engine.destroy()
+
+    def test_stage_3_is_told_to_whoever_asks_parameters(self) -> None:
+        from strata.deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+
+        engine = self.engine(without(zero_optimization={"stage": 3}))
+        for one in engine.parameters():
+            self.assertIs(one.ds_status, ZeroParamStatus.AVAILABLE)
+            self.assertEqual((one.ds_shape, one.ds_numel), (one.shape, one.numel()))
+        self.assertEqual(len({one.ds_id for one in engine.parameters()}), 6)
+        offload = engine.optimizer.parameter_offload  # as TRL takes hooks off, and puts them on
+        self.assertEqual((offload.forward_hooks, offload.module.ds_external_parameters()), ([], []))
+        for one in offload.module.parameters():
+            one.ds_active_sub_modules.clear()
+        offload._register_deepspeed_module(offload.module)
+        self.train(engine, 2)
+        copy.deepcopy(engine.module)
+        torch.save(engine.module, self.scratch / "whole.pt")
+        self.assertFalse(hasattr(next(iter(self.engine().parameters())), "ds_id"))
+
     def test_a_scheduler_outside_changes_the_rates(self) -> None:
         model = net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -529,6 +563,7 @@ class Wrong(Engines):
         engine.save_checkpoint(str(self.scratch / "whole"))
         ended = self.engine()
         ended.destroy()
+        forward = deepspeed.initialize(model=net(), config=without("optimizer"))[0]
         other = torch.nn.Linear(2, 2)
         rows = torch.zeros(4, 6)
 
@@ -556,7 +591,9 @@ class Wrong(Engines):
             (start(config=str(text)), TypeError, "object"),
             (start(mpu=object()), NotImplementedError, "parallelism"),
             (start(mesh_param=(1, 2)), NotImplementedError, "parallelism"),
-            (start(config=without("optimizer")), ValueError, "no optimizer"),
+            (lambda: forward.step(), RuntimeError, "no optimizer"),
+            (lambda: forward.backward(torch.zeros(())), RuntimeError, "no optimizer"),
+            (lambda: forward.save_checkpoint("x"), RuntimeError, "no optimizer"),
             (start(config=without(train_batch_size=7)), strata.Error, "train_batch_size"),
             (start(config=without(train_batch_size="many")), strata.Error, "train_batch_size"),
             (start(config=without(gradient_clipping=-1)), strata.Error, "gradient_clipping"),

@@ -21,7 +21,7 @@ from ._install import VERSION, absent, install, missing
 from ._settings import section, taken
 from .comm import init_distributed
 from .runtime import zero
-from .runtime.engine import DeepSpeedEngine
+from .runtime.engine import DeepSpeedEngine, ForwardEngine
 
 __version__ = VERSION
 __version_major__, __version_minor__, __version_patch__ = map(int, VERSION.split("."))
@@ -59,11 +59,12 @@ def initialize(
     config: Any = None,
     mesh_param: Any = None,
     config_params: Any = None,
-) -> tuple[DeepSpeedEngine, torch.optim.Optimizer, Any, Any]:
+) -> tuple[DeepSpeedEngine, torch.optim.Optimizer | None, Any, Any]:
     """An engine that trains `model`, its optimizer, a DataLoader of training_data or None, and a scheduler or None.
 
     model_parameters  what is trained, as an optimizer takes it: parameters, or groups; None: all that require gradients
     optimizer         its rule, rates and groups count; state is strata's.  None: the configuration's
+                      Without any the engine only computes forward, as that of a reference model does.
     lr_scheduler      stepped by step(): an object, or a function of the optimizer; None: the configuration's
     config            a dict or a file; also config_params, or args.deepspeed_config
     """
@@ -81,9 +82,10 @@ def initialize(
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(model.parameters() if model_parameters is None else model_parameters)
     if optimizer is None and not section(settings, "optimizer").get("type"):
-        raise ValueError("there is no optimizer: give one to initialize(), or name one in the configuration")
-    groups = groups_of(model_parameters if optimizer is None else optimizer.param_groups, model)
-    engine = DeepSpeedEngine(model, settings, parameters=groups, optimizer=optimizer, lr_scheduler=lr_scheduler)
+        engine: DeepSpeedEngine = ForwardEngine(model, settings)
+    else:
+        groups = groups_of(model_parameters if optimizer is None else optimizer.param_groups, model)
+        engine = DeepSpeedEngine(model, settings, parameters=groups, optimizer=optimizer, lr_scheduler=lr_scheduler)
     if training_data is not None:
         engine.training_dataloader = _loader(training_data, engine, collate_fn)
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler

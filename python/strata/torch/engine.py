@@ -37,7 +37,7 @@ from ..layers import Comm, Group, Layers, Step, settings_of
 from .found import blocks_of, measured
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, absent, cut, followed, over
+from .pages import DTYPES, absent, cast_norms, cut, followed, over
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
@@ -185,12 +185,7 @@ class Engine(torch.nn.Module):
                 k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype])
                 k.parameter.data = k.away
             k.version = k.parameter._version
-        dtype = DTYPES[layers.tensors[0].dtype]  # the configuration's, as all of them
-        for inner in module.modules():
-            if isinstance(inner, torch.nn.modules.batchnorm._NormBase):
-                for buffer in inner.buffers(recurse=False):
-                    if buffer.is_floating_point():
-                        buffer.data = buffer.data.to(dtype)
+        cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
 
     def _watch(self) -> None:
         """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update."""

@@ -170,3 +170,12 @@ def absent(name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     text = f"{name} is paged: engine.gathered(), engine.module.state_dict() and save_pretrained() read it"
     torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, text)
     return made
+
+
+def cast_norms(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Batch norms compute in the dtype of the model, other buffers keep theirs."""
+    for inner in module.modules():
+        if isinstance(inner, torch.nn.modules.batchnorm._NormBase):
+            for buffer in inner.buffers(recurse=False):
+                if buffer.is_floating_point():
+                    buffer.data = buffer.data.to(dtype)

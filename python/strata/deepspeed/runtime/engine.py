@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -13,13 +14,16 @@ from typing import Any
 
 import torch
 
+from ..._report import abi, got
 from ...layers import Step
 from ...torch import Engine
+from ...torch.pages import cast_norms
 from .. import comm
 from .._install import missing
-from .._settings import section
+from .._settings import resolved, section
 from ..utils import logger
 from . import lr_schedules
+from ._whole import ParameterOffload, mark
 
 __getattr__ = missing(__name__)
 
@@ -55,6 +59,9 @@ class DeepSpeedEngine(Engine):
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
         self._applied = self._in_no_sync = False
         self.lr_scheduler = self._scheduler(lr_scheduler)
+        if self.zero_optimization_stage() == 3:
+            mark(module, {k.parameter for k in self._kept if k.away is not None})
+            self.optimizer.parameter_offload = ParameterOffload(self)
         _engines.add(self)
 
     def _scheduler(self, given: Any) -> Any:
@@ -174,6 +181,10 @@ class DeepSpeedEngine(Engine):
 
     # --- weights and checkpoints ---
 
+    def ds_external_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Parameters that a module uses beside its own: these need no word here."""
+        return []
+
     def zero_gather_16bit_weights_on_model_save(self) -> bool:
         """True whatever the configuration says: weights are whole here."""
         return True
@@ -257,6 +268,46 @@ class DeepSpeedEngine(Engine):
         super().destroy()
         if self._scratch is not None:
             self._scratch()
+
+
+class ForwardEngine(DeepSpeedEngine):
+    """What initialize() returns where there is no optimizer: the module, in the configuration's precision, for its forward."""
+
+    def __init__(self, module: torch.nn.Module, config: dict[str, Any]) -> None:
+        torch.nn.Module.__init__(self)
+        with resolved(config, allow_unknown=True, forward_only=True) as opened:
+            self.settings = json.loads(got(abi().strata_config_json, opened.pointer))
+        self.config = config
+        self.accumulation = int(self.settings["gradient_accumulation_steps"])
+        self.optimizer = self.lr_scheduler = self.training_dataloader = self.grad_norm = None  # type: ignore[assignment]
+        self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
+        self._applied = self._in_no_sync = False
+        if any(key in config for key in _PRECISIONS):
+            wanted = torch.bfloat16 if self.bfloat16_enabled() else torch.float16 if self.fp16_enabled() else torch.float32
+            for parameter in filter(torch.is_floating_point, module.parameters()):
+                parameter.data = parameter.data.to(wanted)
+            cast_norms(module, wanted)
+        if comm.get_world_size() > 1:
+            for tensor in (*module.parameters(), *module.buffers()):
+                torch.distributed.broadcast(tensor.data, 0)
+        if self.zero_optimization_stage() == 3:
+            mark(module)
+        self.module = module
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError(
+            "this engine has no optimizer, and only computes forward: give one to initialize(), or name one in the configuration"
+        )
+
+    backward = step = save = load = save_checkpoint = load_checkpoint = clip_grad_norm_ = _refuse
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Nothing is pending, and no pages are the engine's."""
+
+    flush = drop = follow = destroy = _nothing
+
+    def get_lr(self) -> list[float]:
+        return []
 
 
 _PRECISIONS = ("bf16", "bfloat16", "fp16")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 import torch
 
 from ..._install import missing
 from ...accelerator import get_accelerator
+from .._whole import ZeroParamStatus
 from . import GatheredParameters, Init
 
 __all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "get_accelerator"]
 __getattr__ = missing(__name__)
 
 _orig_torch_arange = torch.arange
-
-
-class ZeroParamStatus(enum.Enum):
-    """Where a parameter with ds_status is; none has that here."""
-
-    AVAILABLE = 1
-    NOT_AVAILABLE = 2
-    INFLIGHT = 3
 
 
 def zero_wrapper_for_fp_tensor_constructor(function: Any, *_: Any, **__: Any) -> Any:
