@@ -2,6 +2,7 @@
  * emulator: the bits of strata's own run and of the cpu, wherever the state is, and whatever the streams put off. */
 #include "offload/comm/comm_nccl.h"
 #include "offload/device/cuda/device_cuda_internal.h"
+#include "strata/checkpoint.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 2
+#define STEPS (sample_is_all() ? 2u : 1u)
 
 static const char config[] =
     "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, \"bf16\": {\"enabled\": true},"
@@ -110,8 +111,25 @@ static void check_table(struct strata_engine *e)
     assert_true(dropped.dropped && dropped.skipped);
 }
 
-static void run_outside(char digest[80], const char *const *overrides, uint32_t count)
+/* Steps from `first` on, of which the last but one is saved beside the last, or a checkpoint goes before them. */
+struct part {
+    uint64_t first;
+    const char *resume;
+    bool saves;
+};
+
+static void go_on(struct outside *o, const char *path)
 {
+    struct strata_checkpoint *saved = NULL;
+
+    assert_ok(strata_checkpoint_open(&saved, path));
+    assert_ok(strata_engine_resume(outside_engine(o), saved, NULL));
+    strata_checkpoint_close(saved);
+}
+
+static void run_outside(char digest[80], const char *const *overrides, uint32_t count, struct part part)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
     const struct outside_opts opts = {.preset = "nano",
                                       .text = config,
                                       .overrides = overrides,
@@ -124,10 +142,17 @@ static void run_outside(char digest[80], const char *const *overrides, uint32_t 
 
     assert_ok(outside_open(&o, &opts));
     assert_int_equal(outside_rows(o), 2 * OUTSIDE_SEQ);
-    for (uint64_t step = 0; step < STEPS; step++) {
+    if (part.resume != NULL)
+        go_on(o, part.resume);
+    for (uint64_t step = part.first; step < STEPS; step++) {
         draw(tokens, targets, step, 2 * OUTSIDE_SEQ);
+        if (part.saves && step + 1 == STEPS)
+            assert_ok(strata_engine_save(outside_engine(o), NULL));
         assert_ok(outside_step(o, tokens, targets, NULL));
     }
+    if (part.saves)
+        assert_ok(strata_engine_saved(outside_engine(o), true, &saved));
+    assert_int_equal(saved.steps, part.saves ? STEPS - 1 : 0);
     both(digest, outside_engine(o));
     check_table(outside_engine(o));
     both(here, outside_engine(o));
@@ -138,21 +163,31 @@ static void run_outside(char digest[80], const char *const *overrides, uint32_t 
 /* A decoder driven from outside, on its device's own stream, has the bits of strata's own run. */
 TEST(a_decoder_from_outside_has_the_bits_of_stratas_run)
 {
-    char dirs[160], digest[80], here[80];
-    const char *paged[] = {"zero_optimization.offload_param.device=nvme", "zero_optimization.offload_optimizer.device=nvme",
-                           "strata.cache=0", dirs, "strata.activation_tier=host"};
+    char dirs[160], saves[160], digest[80], here[80];
+    const char *paged[] = {"zero_optimization.offload_param.device=nvme",
+                           "zero_optimization.offload_optimizer.device=nvme",
+                           "strata.cache=0",
+                           dirs,
+                           "strata.activation_tier=host",
+                           saves};
 
     snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", scratch_path("drive"));
+    snprintf(saves, sizeof(saves), "strata.save=%s", scratch_path("saves"));
     scratch_put("drive/.keep", "");
     run_native(digest);
+    put_off(true);
+    run_outside(here, paged, 5, (struct part){.first = 0});
+    assert_string_equal(here, digest);
     if (sample_is_all()) {
-        run_outside(here, NULL, 0);
+        run_outside(here, paged, 6, (struct part){.saves = true});
+        assert_string_equal(here, digest);
+        run_outside(here, paged, 6, (struct part){.first = STEPS - 1, .resume = scratch_path("saves")});
+        assert_string_equal(here, digest);
+        put_off(false);
+        run_outside(here, NULL, 0, (struct part){.first = 0});
         assert_string_equal(here, digest);
     }
-    put_off(true);
-    run_outside(here, paged, 5);
     put_off(false);
-    assert_string_equal(here, digest);
 }
 
 #ifdef ST_CUDA_EMULATOR
@@ -416,20 +451,22 @@ TEST_SETUP(a_call_that_fails_ends_the_step, begin, end)
         }
 }
 
-/* What never ends on the caller's stream is told as what it is. */
+/* What never ends on the caller's stream is told as what it is.  What is enqueued behind it runs before its memory goes. */
 TEST(a_stream_that_hangs_ends_the_run)
 {
-    struct net_result result;
+    struct st_step_result result;
     struct scene s;
 
     (void)begin(NULL);
     sem_init(&gate, 0, 0);
     open_scene(&s, false);
     s.cell.deadline_ns = 300000000;
+    assert_ok(net_open(&s.net, s.plan, &s.cell, 0, NULL, scratch_dir));
     enqueue(stream, wait_at_gate, NULL);
-    says(net_train(&result, s.plan, &s.cell, 1, scratch_dir), STRATA_E_IO, "queue cuda-caller has made no progress");
-    close_scene(&s);
+    says(net_begin(&s.net, 1, &result), STRATA_E_IO, "queue cuda-caller has made no progress");
     sem_post(&gate);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    close_scene(&s);
     twin_reset();
     st_cuda_forget_loss();
     sem_destroy(&gate);
