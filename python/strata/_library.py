@@ -41,6 +41,20 @@ class _Here(threading.local):
     in_callback: bool = False  # of the library's, where the library may not be called
 
 
+_WORDS = (
+    ("; config.allow_unknown ignores it", ""),
+    (", or call strata_model_set_steps() or strata_engine_set_lr()", ""),
+    ("strata_config_opts.max_steps", "scheduler.params.total_num_steps"),
+)
+
+
+def _in_python(text: str) -> str:
+    """A sentence of the library without words of its C functions that no caller of this package can follow."""
+    for said, meant in _WORDS:
+        text = text.replace(said, meant)
+    return text
+
+
 class Library:
     """The library and what is kept beside it.  One for a process: Library.get()."""
 
@@ -76,11 +90,13 @@ class Library:
         causes, self.here.causes = self.here.causes, None if self.here.causes is None else []
         raise Error(
             abi.name("strata_status", status),
-            sentence.removesuffix(remedy).removesuffix(": ") if remedy else sentence or plain(abi.strata_status_text(status)),
+            _in_python(
+                sentence.removesuffix(remedy).removesuffix(": ") if remedy else sentence or plain(abi.strata_status_text(status))
+            ),
             exit_code=abi.strata_status_exit_code(status),
             key=plain(abi.strata_error_key()),
-            detail="\n".join(causes or ()),
-            remedy=remedy,
+            detail=_in_python("\n".join(causes or ())),
+            remedy=_in_python(remedy),
         )
 
     def callback(self, name: str, function: Callable[..., Any]) -> Any:

@@ -111,6 +111,25 @@ class Initialize(Engines):
         config = without(steps_per_print=float("inf"), some_new_key=3, zero_optimization={"stage": 2, "overlap_comm": True})
         self.assertEqual(self.engine(config).zero_optimization_stage(), 2)
 
+    def test_unknown_keys(self) -> None:
+        """At the top they are other programs'; within a section they are slips, and would train with other values."""
+        with self.assertLogs("DeepSpeed", "WARNING") as heard:
+            self.engine(without(some_new_key=3, other={"a": 1}))
+        self.assertEqual(len(heard.output), 1)
+        self.assertIn("(2): some_new_key, other", heard.output[0])
+        slips = {
+            "zero_optimization.offload_optimiser": {"zero_optimization": {"offload_optimiser": {"device": "cpu"}}},
+            "optimizer.params.weight_decy": {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decy": 0.1}}},
+        }
+        commented = self.scratch / "slips.json"
+        for path, changes in slips.items():
+            commented.write_text(f"// as DeepSpeed reads it\n{json.dumps(without(**changes))}")
+            for config in (without(**changes), str(commented)):
+                with self.assertRaisesRegex(strata.Error, path) as raised:
+                    deepspeed.initialize(model=net(), config=config)
+                self.assertEqual(raised.exception.key, path)
+                self.assertNotIn("allow_unknown", str(raised.exception))
+
     def test_attributes_are_the_modules(self) -> None:
         model = net()
         model.name_or_path = "mine"

@@ -12,6 +12,8 @@ from .._calls import Handle, blocked
 from .._handles import config_opts
 from .._report import abi, got
 from ..errors import Error
+from ..planning import check
+from .utils.logging import logger
 
 
 def resolved(config: Any, **members: Any) -> Handle:
@@ -36,6 +38,7 @@ def taken(config: Any) -> dict[str, Any]:
     if config is None:
         raise ValueError("there is no configuration: give initialize() a config, or args with deepspeed_config")
     if isinstance(config, Mapping):
+        _look_for_unknown({key: value for key, value in config.items() if key != "scheduler"}, config)
         return dict(config)
     if not isinstance(config, (str, os.PathLike)):
         raise TypeError(f"a configuration is a dict or the name of a file, not {type(config).__name__}")
@@ -48,7 +51,30 @@ def taken(config: Any) -> dict[str, Any]:
             found = json.loads(got(abi().strata_config_json, opened.pointer))
     if not isinstance(found, dict):
         raise TypeError(f"{os.fspath(config)}: a configuration is an object, {{...}}")
+    _look_for_unknown(config, found)
     return found
+
+
+def _look_for_unknown(config: Any, top: Mapping[str, Any]) -> None:
+    """Unknown keys are refused within sections, where they would train with other values than were meant, and named above them,
+    where other programs keep their own."""
+    unknown = {
+        row["path"]: f"{row['path']}: {row['reason']}"
+        for row in check(config, allow_unknown=True)
+        if (row["reason"] or "").startswith("unknown key") and not row["path"].startswith("scheduler.")  # Python's
+    }
+    within = [path for path in unknown if "." in path and path not in top]
+    if within:
+        raise Error(
+            "E_CONFIG",
+            unknown[within[0]],
+            exit_code=2,
+            key=within[0],
+            detail="\n".join(unknown[path] for path in within[1:]),
+            remedy="correct or remove it",
+        )
+    if unknown:
+        logger.warning("unknown keys of the configuration, which do nothing (%d): %s", len(unknown), ", ".join(unknown))
 
 
 def section(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
