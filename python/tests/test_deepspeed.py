@@ -303,6 +303,15 @@ class Steps(Engines):
             for one, other in zip(later.parameters(), at_once.parameters(), strict=True):
                 self.assertTrue(torch.equal(one, other))
 
+    def test_gradients_of_another_backward(self) -> None:
+        engine = self.engine(without(gradient_accumulation_steps=1))
+        for clear in (engine.zero_grad, engine.optimizer.zero_grad):
+            engine(torch.ones(4, 6)).sum().backward()
+            self.assertRaisesRegex(RuntimeError, r"zero_grad\(\) clears it.*engine.backward", engine.step)
+            clear()
+            self.train(engine, 2)
+        self.assertEqual(engine.get_mom(), [[0.9, 0.999]])
+
     def test_clipping_is_never_lost(self) -> None:
         engine = self.engine()
         self.train(engine, 2)
@@ -546,7 +555,7 @@ class Names(Engines):
         self.assertEqual(deepspeed.utils.set_z3_leaf_modules(net(), [torch.nn.GELU])[0].__class__, torch.nn.GELU)
         with self.assertLogs("DeepSpeed", "INFO") as told:
             deepspeed.utils.log_dist("heard", ranks=[0])
-            deepspeed.utils.log_dist("not heard", ranks=[1])
+            deepspeed.utils.logging.log_dist("not heard", ranks=[1])
         self.assertEqual(len(told.output), 1)
         view = torch.zeros(100)[:2]
         copied = importlib.import_module("strata.deepspeed.checkpoint.utils").clone_tensors_for_torch_save({"a": [view]})
@@ -632,9 +641,16 @@ class Wrong(Engines):
             (lambda: engine.backward(engine(rows)), TypeError, "one element"),
             (inside, RuntimeError, "no_sync"),
             (lambda: engine.save_checkpoint(""), ValueError, "directory"),
-            (lambda: engine.load_checkpoint(str(self.scratch), "missing"), FileNotFoundError, "missing"),
-            (lambda: engine.load_checkpoint("x", custom_load_fn=print), NotImplementedError, "all of a checkpoint"),
-            (lambda: engine.load_checkpoint("x", load_module_only=True), NotImplementedError, "all of a checkpoint"),
+            (lambda: engine.load_checkpoint(str(self.scratch / "whole"), "missing"), FileNotFoundError, "there are global_step1"),
+            (lambda: engine.load_checkpoint(str(self.scratch), "missing"), FileNotFoundError, "missing: it has none"),
+            (lambda: engine.load_checkpoint("x", custom_load_fn=print), NotImplementedError, "custom_load_fn"),
+            (lambda: engine.load_checkpoint("x", load_optimizer_states=False), NotImplementedError, "states=False.*save_16bit"),
+            (lambda: engine.load_checkpoint("x", load_module_only=True), NotImplementedError, "only=True.*save_16bit"),
+            (lambda: ended.step(), RuntimeError, "destroyed"),
+            (lambda: ended.backward(torch.zeros(())), RuntimeError, "destroyed"),
+            (lambda: ended.load_checkpoint(str(self.scratch / "whole")), RuntimeError, "destroyed"),
+            (lambda: ended.save_16bit_modell, AttributeError, "DeepSpeedEngine.save_16bit_modell"),
+            (start(model=engine.module), RuntimeError, "0.weight is in the pages of another engine"),
             (lambda: ended.save_checkpoint(str(self.scratch / "late")), RuntimeError, "destroyed"),
             (lambda: self.engine(model=other).load_checkpoint(str(self.scratch / "whole")), strata.Error, "another model"),
             (lambda: DeepSpeedCPUAdam(model.parameters(), amsgrad=True), NotImplementedError, "amsgrad"),

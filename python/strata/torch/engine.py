@@ -14,6 +14,7 @@ calls flush() before, as state_dict(), evaluation and save() do by themselves.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import random
@@ -92,6 +93,7 @@ class Engine(torch.nn.Module):
             changes["optimizer"] = rule_of(optimizer)
         given = groups_of(parameters if optimizer is None else optimizer.param_groups, module)
         numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
+        _refuse_taken(module)
         comm = _meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
         pages = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
@@ -213,9 +215,13 @@ class Engine(torch.nn.Module):
 
     @property
     def _layers(self) -> Layers:
+        self._refuse_ended()
+        assert self._open is not None
+        return self._open
+
+    def _refuse_ended(self) -> None:
         if self._open is None:
             raise RuntimeError("this engine is destroyed")
-        return self._open
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
@@ -226,7 +232,13 @@ class Engine(torch.nn.Module):
         except AttributeError:
             if name == "module":
                 raise
-            return getattr(super().__getattr__("module"), name)
+            module = super().__getattr__("module")
+            if not hasattr(module, name):
+                raise self._absent(name) from None
+            return getattr(module, name)
+
+    def _absent(self, name: str) -> AttributeError:
+        return AttributeError(f"{type(self).__name__} has no attribute {name!r}, and neither has its module")
 
     def _check(self) -> None:
         """What has been changed since the engine was made is refused by name."""
@@ -241,7 +253,8 @@ class Engine(torch.nn.Module):
                 raise RuntimeError(f"{k.name} was frozen when the engine was made, and needs a gradient now: {_CHANGED}")
             if p.grad is not None and k.group is not None and not self._backing:
                 raise RuntimeError(
-                    f"{k.name} has a gradient of another backward: call engine.backward(loss), not loss.backward()"
+                    f"{k.name} has a gradient of another backward, as of loss.backward(): zero_grad() clears it, and "
+                    "engine.backward(loss) is what the engine counts"
                 )
         for name, p in found.items():
             if p.is_floating_point() and p.numel() > 0:
@@ -329,6 +342,7 @@ class Engine(torch.nn.Module):
 
         What is raised within it drops the step: the weights stay as they were.
         """
+        self._refuse_ended()
         self._check()
         try:
             self._begin()
@@ -346,6 +360,7 @@ class Engine(torch.nn.Module):
 
     def step(self) -> Step | None:
         """After the last micro-batch of a step: clip, update, and return how it went; None after the others."""
+        self._refuse_ended()
         self._micro_over = True
         self._micro_steps += 1
         if not (self._micro_steps % self.accumulation == 0 if self.boundary is None else self.boundary):
@@ -419,6 +434,7 @@ class Engine(torch.nn.Module):
 
     def flush(self) -> None:
         """Nothing is pending after it; a step that is under way is dropped."""
+        self._refuse_ended()
         self._outside()
         self._layers.flush()
         self._pending = False
@@ -440,6 +456,7 @@ class Engine(torch.nn.Module):
         """Save the run as DIRECTORY/TAG: a checkpoint of strata's, and beside it buffers, groups, random states and
         `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them.  latest: load() takes
         it where no other is named."""
+        self._refuse_ended()
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
         self._outside()
@@ -483,12 +500,17 @@ class Engine(torch.nn.Module):
 
     def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state."""
+        self._refuse_ended()
         self.saved(wait=True)
         self._outside()
         if self._layers.comm is not None:  # rank 0 has linked it
             self._layers.comm.gather(b"\0", "a checkpoint that is loaded")
-        tag = tag or (Path(directory) / "latest").read_text().strip()
+        latest = Path(directory) / "latest"
+        tag = tag or (latest.read_text().strip() if latest.is_file() else "latest")
         place = Path(directory) / tag
+        if not (place / "client-0.pt").is_file():
+            there = ", ".join(sorted(found.parent.name for found in Path(directory).glob("*/client-0.pt")))
+            raise FileNotFoundError(f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none"))
         rank = 0 if self._layers.comm is None else self._layers.comm.rank
         shared = torch.load(place / "client-0.pt", weights_only=False)
         own = place / f"client-{rank}.pt"
@@ -515,6 +537,17 @@ class Engine(torch.nn.Module):
             _engines.discard(self)
             self._end()
             self._sums, self._open = {}, None  # closed when no tensor lies in it any more
+
+
+def _refuse_taken(module: torch.nn.Module) -> None:
+    for collected in (False, True):
+        named = {p: name for name, p in module.named_parameters()}
+        taken = next((named[p] for engine in _engines for p in engine._by_parameter if p in named), None)
+        if taken is None:
+            return
+        if not collected:  # of an engine that nobody has any more
+            gc.collect()
+    raise RuntimeError(f"{taken} is in the pages of another engine: destroy() that one first")
 
 
 def _watch_clipping() -> None:

@@ -55,7 +55,8 @@ class Optimizer(torch.optim.Optimizer):
         self._of().step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Gradients are the engine's, and begin at zero in each step."""
+        """Of another backward than the engine's, whose gradients begin at zero in each step."""
+        super().zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Of the groups, without state."""

@@ -19,7 +19,7 @@ from ...layers import Step
 from ...torch import Engine
 from ...torch.pages import cast_norms
 from .. import comm
-from .._install import missing
+from .._install import absent, missing
 from .._settings import resolved, section
 from ..utils import logger
 from . import lr_schedules
@@ -63,6 +63,9 @@ class DeepSpeedEngine(Engine):
             mark(module, {k.parameter for k in self._kept if k.away is not None})
             self.optimizer.parameter_offload = ParameterOffload(self)
         _engines.add(self)
+
+    def _absent(self, name: str) -> AttributeError:
+        return absent(f"DeepSpeedEngine.{name}, and {type(self.module).__name__} has none", AttributeError)
 
     def _scheduler(self, given: Any) -> Any:
         """What initialize() was given, a function of the optimizer, or the configuration's: DeepSpeed's or PyTorch's."""
@@ -113,7 +116,8 @@ class DeepSpeedEngine(Engine):
         return self._applied
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing: step() leaves no gradients behind, and those of a step under way are not dropped by this."""
+        """Of another backward than the engine's: those of a step under way are not dropped by this."""
+        super().zero_grad(set_to_none=True)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -162,6 +166,12 @@ class DeepSpeedEngine(Engine):
 
     def get_lr(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_mom(self) -> list[Any]:
+        """Betas of each group; of SGD its momentum."""
+        rule = self.settings["optimizer"]
+        name = "momentum" if rule["type"] == "SGD" else "betas"
+        return [group.get(name, rule["params"].get(name, 0.0)) for group in self.optimizer.param_groups]
 
     @property
     def device(self) -> torch.device:
@@ -245,8 +255,17 @@ class DeepSpeedEngine(Engine):
         custom_load_fn: Any = None,
     ) -> tuple[str | None, dict[str, Any] | None]:
         """On every rank.  Returns the checkpoint's directory and client_state; (None, None) where LOAD_DIR has no latest."""
-        if custom_load_fn is not None or load_module_only or not load_optimizer_states:
-            raise NotImplementedError("load_checkpoint() loads all of a checkpoint, weights and the optimizer's state")
+        self._refuse_ended()
+        lacking = {
+            "custom_load_fn": custom_load_fn is not None,
+            "load_module_only=True": load_module_only,
+            "load_optimizer_states=False": not load_optimizer_states,
+        }
+        for argument in (name for name, asked in lacking.items() if asked):
+            raise NotImplementedError(
+                f"load_checkpoint({argument}): all of a checkpoint is loaded.  For weights alone give initialize() a module that "
+                "has loaded what save_16bit_model() or save_pretrained() wrote"
+            )
         self.saved(wait=True)
         if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
             logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
@@ -308,6 +327,8 @@ class ForwardEngine(DeepSpeedEngine):
 
     def get_lr(self) -> list[float]:
         return []
+
+    get_mom = get_lr
 
 
 _PRECISIONS = ("bf16", "bfloat16", "fp16")
