@@ -279,6 +279,13 @@ class Steps(Engines):
         self.assertEqual((engine.micro_steps, engine.global_steps, engine.global_samples), (4, 2, 16))
         self.assertGreater(engine.get_global_grad_norm(), 0)
 
+    def test_lines_of_progress(self) -> None:
+        with self.assertLogs("DeepSpeed", "INFO") as heard:
+            self.train(self.engine(without(steps_per_print=2)), 10)
+        lines = [line for line in heard.output if "step=" in line]
+        self.assertEqual(len(lines), 2)
+        self.assertIn("step=4, skipped=0, lr=[0.01], mom=[[0.9, 0.999]]", lines[1])
+
     def test_a_boundary_that_the_caller_sets(self) -> None:
         engine, counted = self.engine(), self.engine()
         self.train(counted, 2)
@@ -478,6 +485,30 @@ class Checkpoints(Engines):
         none = self.engine(without(strata={"save": ""}))
         self.train(none, 2)
         self.assertRaisesRegex(ValueError, "strata.save", none.save_checkpoint, str(self.scratch / "linked"))
+
+    def test_what_a_killed_run_leaves_goes_with_the_next(self) -> None:
+        place = self.scratch / "killed"
+        place.mkdir()
+        script = f"""if True:
+            import os, signal, sys
+            os.chdir(sys.argv[1])
+            import torch
+            from strata import deepspeed
+            engine = deepspeed.initialize(model=torch.nn.Linear(2, 2), config={CONFIG!r})[0]
+            print(*os.listdir())
+            os.kill(os.getpid(), signal.SIGKILL if sys.argv[2:] else 0)
+        """
+        left = python(script, str(place), "kill").stdout.split()
+        self.assertEqual((len(left), os.listdir(place)), (1, left))
+        there = os.getcwd()
+        os.chdir(place)
+        self.addCleanup(os.chdir, there)
+        engine = self.engine()  # removes what is left, and keeps its own
+        own = os.listdir(place)
+        self.assertEqual((len(own), own == left), (1, False))
+        self.assertIn(own[0], python(script, str(place)).stdout.split())
+        engine.destroy()
+        self.assertEqual(os.listdir(place), [])
 
     def test_frozen_parameters(self) -> None:
         def frozen(seed: int) -> torch.nn.Module:

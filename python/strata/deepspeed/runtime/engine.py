@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ...torch.pages import cast_norms
 from .. import comm
 from .._install import absent, missing
 from .._settings import resolved, section
-from ..utils import logger
+from ..utils import log_dist, logger
 from . import lr_schedules
 from ._whole import ParameterOffload, mark
 
@@ -47,10 +48,10 @@ class DeepSpeedEngine(Engine):
         if not any(key in config for key in _PRECISIONS) and all(one.dtype == torch.bfloat16 for one in module.parameters()):
             changes["bf16.enabled"] = True  # such a configuration casts nothing
         if "save" not in section(config, "strata"):
-            where = _scratch()
+            where, owner = _scratch()
             changes["strata.keep"] = 1  # what is linked elsewhere needs no second one here
-            if comm.get_rank() == 0:
-                self._scratch = weakref.finalize(self, shutil.rmtree, where, ignore_errors=True)
+            if owner is not None:
+                self._scratch = weakref.finalize(self, _remove, where, owner)
         here = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
         beside = section(config, "strata").get("update") == "gated"
         super().__init__(module, here, save=where, overrides=changes, overlap=beside, allow_unknown=True, **what)
@@ -110,6 +111,10 @@ class DeepSpeedEngine(Engine):
             self.skipped_steps += made.skipped
         if self._applied and self.lr_scheduler is not None:
             self.lr_scheduler.step(**(lr_kwargs or {}))
+        every = self.config.get("steps_per_print")
+        if made is not None and isinstance(every, (int, float)) and every > 0 and self.global_steps % every == 0:
+            told = f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, mom={self.get_mom()}"
+            log_dist(told, ranks=[0])
         return made
 
     def was_step_applied(self) -> bool:
@@ -335,10 +340,36 @@ _PRECISIONS = ("bf16", "bfloat16", "fp16")
 _COUNTS = ("micro_steps", "global_steps", "global_samples", "skipped_steps")
 
 
-def _scratch() -> str:
-    """Where checkpoints are made that are then linked to wherever save_checkpoint() is told: one directory for all ranks."""
-    place = os.getcwd() if os.access(".", os.W_OK) else None
-    made = [tempfile.mkdtemp(prefix=".strata-", dir=place) if comm.get_rank() == 0 else ""]
+def _scratch() -> tuple[str, int | None]:
+    """Where checkpoints are made that are then linked to wherever save_checkpoint() is told: one directory for all ranks, and
+    on rank 0 the file in it that says whether it is in use."""
+    made: list[Any] = [""]
+    owner = None
+    if comm.get_rank() == 0:
+        made[0], owner = _own_directory(os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir())
     if comm.get_world_size() > 1:
         torch.distributed.broadcast_object_list(made)
-    return made[0]
+    return made[0], owner
+
+
+def _own_directory(place: str) -> tuple[str, int]:
+    """A new directory, after those whose process is gone are removed: a lock on a file in each says whether it lives."""
+    for left in Path(place).glob(f"{_PREFIX}*/{_OWNER}"):
+        with suppress(OSError), open(left) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    made = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+    new = os.path.join(made, "new")
+    owner = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with suppress(OSError):  # a file system without locks, on which nothing is removed either
+        fcntl.flock(owner, fcntl.LOCK_EX)
+    os.rename(new, os.path.join(made, _OWNER))  # nobody finds it before it is locked
+    return made, owner
+
+
+def _remove(made: str, owner: int) -> None:
+    shutil.rmtree(made, ignore_errors=True)
+    os.close(owner)
+
+
+_PREFIX, _OWNER = ".strata-", "owner"
