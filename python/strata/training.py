@@ -118,7 +118,15 @@ def train(
     def work() -> _Run:
         opened = open_config(config, changes, max_steps=steps, steps_later=steps == 0)
         says = facts("strata_config", "info", opened.pointer)
-        begun = _newest(says.save) if resume and says.save else None
+        if resume and not says.save:
+            raise Error(
+                "E_INVAL",
+                "resume: there is no directory of checkpoints to go on from",
+                exit_code=2,
+                key="strata.save",
+                remedy="name it by save, or by strata.save in the configuration",
+            )
+        begun = _newest(says.save) if resume else None
         what = Model(
             opened,
             model,

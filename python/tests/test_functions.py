@@ -100,6 +100,11 @@ class Training(InScratch):
         strata.export(self.scratch / "saved", self.scratch / "exported")
         self.assertEqual(strata.digest(self.scratch / "exported"), strata.digest(out))
 
+    def test_resume_needs_a_directory(self) -> None:
+        with self.assertRaisesRegex(strata.Error, "directory of checkpoints.*save") as raised:
+            next(strata.train("nano", self.book, config=TINY, machine=HERE, steps=2, seq_len=64, resume=True))
+        self.assertEqual((raised.exception.key, raised.exception.exit_code), ("strata.save", 2))
+
     def test_epochs_are_counted_in_steps(self) -> None:
         run = list(strata.train("nano", self.book, config=TINY, machine=HERE, epochs=0.5, seq_len=64, shuffle=False))
         self.assertEqual([run[0]["step"], run[-1]["epoch"]], [1, 0.5])
