@@ -91,7 +91,9 @@ class Library:
         raise Error(
             abi.name("strata_status", status),
             _in_python(
-                sentence.removesuffix(remedy).removesuffix(": ") if remedy else sentence or plain(abi.strata_status_text(status))
+                sentence.removesuffix(remedy).removesuffix(": ")
+                if remedy
+                else sentence or plain(abi.strata_status_text(status))
             ),
             exit_code=abi.strata_status_exit_code(status),
             key=plain(abi.strata_error_key()),

@@ -672,7 +672,11 @@ class Wrong(Engines):
             (lambda: engine.backward(engine(rows)), TypeError, "one element"),
             (inside, RuntimeError, "no_sync"),
             (lambda: engine.save_checkpoint(""), ValueError, "directory"),
-            (lambda: engine.load_checkpoint(str(self.scratch / "whole"), "missing"), FileNotFoundError, "there are global_step1"),
+            (
+                lambda: engine.load_checkpoint(str(self.scratch / "whole"), "missing"),
+                FileNotFoundError,
+                "there are global_step1",
+            ),
             (lambda: engine.load_checkpoint(str(self.scratch), "missing"), FileNotFoundError, "missing: it has none"),
             (lambda: engine.load_checkpoint("x", custom_load_fn=print), NotImplementedError, "custom_load_fn"),
             (lambda: engine.load_checkpoint("x", load_optimizer_states=False), NotImplementedError, "states=False.*save_16bit"),

@@ -510,7 +510,9 @@ class Engine(torch.nn.Module):
         place = Path(directory) / tag
         if not (place / "client-0.pt").is_file():
             there = ", ".join(sorted(found.parent.name for found in Path(directory).glob("*/client-0.pt")))
-            raise FileNotFoundError(f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none"))
+            raise FileNotFoundError(
+                f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
+            )
         rank = 0 if self._layers.comm is None else self._layers.comm.rank
         shared = torch.load(place / "client-0.pt", weights_only=False)
         own = place / f"client-{rank}.pt"

@@ -37,7 +37,7 @@ def mark(module: torch.nn.Module, paged: Container[torch.nn.Parameter] = ()) -> 
 
 
 class ParameterOffload:
-    """An optimizer's parameter_offload at stage 3, whose hooks TRL takes off for generation, and puts on again: there are none."""
+    """parameter_offload of an optimizer at stage 3: TRL takes its hooks off for generation.  There are none."""
 
     def __init__(self, engine: DeepSpeedEngine) -> None:
         self._engine = weakref.ref(engine)

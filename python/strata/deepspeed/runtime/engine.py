@@ -62,7 +62,7 @@ class DeepSpeedEngine(Engine):
         self.lr_scheduler = self._scheduler(lr_scheduler)
         if self.zero_optimization_stage() == 3:
             mark(module, {k.parameter for k in self._kept if k.away is not None})
-            self.optimizer.parameter_offload = ParameterOffload(self)
+            self.optimizer.parameter_offload = ParameterOffload(self)  # type: ignore[attr-defined]
         _engines.add(self)
 
     def _absent(self, name: str) -> AttributeError:
@@ -268,8 +268,8 @@ class DeepSpeedEngine(Engine):
         }
         for argument in (name for name, asked in lacking.items() if asked):
             raise NotImplementedError(
-                f"load_checkpoint({argument}): all of a checkpoint is loaded.  For weights alone give initialize() a module that "
-                "has loaded what save_16bit_model() or save_pretrained() wrote"
+                f"load_checkpoint({argument}): all of a checkpoint is loaded.  For weights alone give initialize() a module "
+                "that has loaded what save_16bit_model() or save_pretrained() wrote"
             )
         self.saved(wait=True)
         if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
@@ -320,7 +320,7 @@ class ForwardEngine(DeepSpeedEngine):
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(
-            "this engine has no optimizer, and only computes forward: give one to initialize(), or name one in the configuration"
+            "this engine has no optimizer, and only computes forward: give initialize() one, or name one in the configuration"
         )
 
     backward = step = save = load = save_checkpoint = load_checkpoint = clip_grad_norm_ = _refuse
