@@ -25,8 +25,9 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Threads that are started meanwhile never run a signal handler (include/strata/strata.h says why)."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])  # by itself: Ctrl-C may be raised when the mask is set
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -7,7 +7,8 @@ import os
 import signal
 import threading
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from unittest import mock
 
 import strata
 from strata._calls import blocked
@@ -21,6 +22,19 @@ class Interrupts(InScratch):
         self.assertLessEqual({signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1}, masked)
         self.assertNotIn(signal.SIGSEGV, masked)
         self.assertNotIn(signal.SIGINT, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    def test_ctrl_c_while_the_mask_is_set_leaves_none(self) -> None:
+        real = signal.pthread_sigmask
+
+        def interrupted(how: int, mask: Iterable[int]) -> object:
+            before = real(how, mask)
+            if how == signal.SIG_BLOCK and mask:
+                raise KeyboardInterrupt
+            return before
+
+        with mock.patch("signal.pthread_sigmask", interrupted), self.assertRaises(KeyboardInterrupt):
+            blocked(lambda: None)
+        self.assertEqual(real(signal.SIG_BLOCK, []), set())
 
     def test_ctrl_c_ends_the_loop_after_its_step_and_nothing_is_lost(self) -> None:
         saved, out = self.scratch / "saved", self.scratch / "out"
