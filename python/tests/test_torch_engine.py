@@ -17,6 +17,7 @@ import unittest
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("torch is not installed")
@@ -544,6 +545,45 @@ class Ends(unittest.TestCase):
         self.assertEqual(train(engine, range(1, 3)), train(other, range(1, 3)))
         self.assertTrue(equal(engine, other))
         self.assertEqual((engine._layers.info.steps, engine._layers.info.skipped_steps), (3, 1))
+
+    def test_ctrl_c_within_a_first_micro_batch_or_a_check(self) -> None:
+        engine, other = Engine(net().eval(), CONFIG), Engine(net().eval(), CONFIG)
+        with mock.patch("strata.torch.engine.over", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            engine.backward(loss_of(engine, 9))
+        for micro in range(2):
+            engine.backward(loss_of(engine, micro))
+            if micro == 0:
+                engine.step()
+        with mock.patch("strata.torch.engine._plain", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            engine.step()
+        self.assertEqual(train(engine, range(2)), train(other, range(2)))
+        self.assertTrue(equal(engine, other))
+
+    def test_no_step_without_the_gradients_that_were_dropped(self) -> None:
+        engine = Engine(net(), SINGLE)
+        kept = [p.clone() for p in engine.module.parameters()]
+        with self.assertRaises(RuntimeError):
+            engine.backward(engine(torch.randn(2, 3, 16, 16)))  # no scalar
+        with self.assertRaisesRegex(RuntimeError, "was dropped with its gradients"):
+            engine.step()
+        engine.backward(loss_of(engine, 0))
+        engine.flush()
+        with self.assertRaisesRegex(RuntimeError, "was dropped with its gradients"):
+            engine.step()
+        self.assertTrue(all(map(torch.equal, kept, engine.module.parameters())))
+        self.assertEqual(len(train(engine, range(1))), 1)
+
+    def test_overlap_waits_before_hooks_that_compute_with_weights(self) -> None:
+        places = []
+        module = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4))
+        engine = Engine(module, SINGLE, overlap=True)
+        with mock.patch.object(Engine, "await_weights", lambda *_: places.append("weights")):
+            module.register_forward_pre_hook(lambda *_: places.append("hook"))
+            module(torch.randn(2, 4))
+        self.assertEqual(places, ["weights", "weights", "hook"])
+        kinds = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
+        self.assertEqual(kinds[:3], ["_Hook", "_Hook", "SpectralNorm"])
+        engine.destroy()
 
     def test_an_exit_within_a_step_leaves_nothing(self) -> None:
         script = "import sys, python.tests.test_torch_engine as t; m = t.net()\n"

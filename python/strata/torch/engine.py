@@ -137,6 +137,7 @@ class Engine(torch.nn.Module):
         self._sums_at: dict[int, int] = {}
         self._losses: list[float] = []  # of the step's micro-batches
         self._inside = self._backing = self._micro_over = False
+        self._given_up = False  # a step, since the last backward()
         self._overlap, self._pending = overlap, False  # pending: an update
         self._awaited: set[int] = set()  # layers whose weights are those of the step under way
         self._micro_steps = 0  # since the last update
@@ -190,16 +191,19 @@ class Engine(torch.nn.Module):
         cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
 
     def _watch(self) -> None:
-        """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update."""
+        """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update.
+
+        They wait before other hooks, of which weight_norm() and spectral_norm() compute with weights.
+        """
         at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
-        self._hooks.append(self.module.register_forward_pre_hook(_Hook(self, None)))
         everything = _Hook(self, frozenset(at.values()))
         for register in (self.module.register_state_dict_pre_hook, self.module.register_load_state_dict_pre_hook):
             self._hooks.append(register(everything))  # type: ignore[no-untyped-call]
         for inner in self.module.modules():
             layers = frozenset(at[p] for p in inner._parameters.values() if p in at)
             if layers:
-                self._hooks.append(inner.register_forward_pre_hook(_Hook(self, layers)))
+                self._hooks.append(inner.register_forward_pre_hook(_Hook(self, layers), prepend=True))
+        self._hooks.append(self.module.register_forward_pre_hook(_Hook(self, None), prepend=True))
 
     def await_weights(self, layers: frozenset[int] | None) -> None:
         """With overlap: of these layers; None: whatever the module as a whole needs."""
@@ -309,12 +313,12 @@ class Engine(torch.nn.Module):
         for layer in sorted(resident):
             sums[layer] = self._layers.use(self._layers.BACKWARD, layer).sum or 0
         if sums != self._sums_at:
-            self._sums_at = sums
             self._sums = {
                 k.parameter: over(sums[t.layer] + 4 * t.sum_at, k.parameter.shape, torch.float32, self._layers)
                 for k, t in zip(self._kept, self._layers.tensors)
                 if t.layer in sums and t.group is not None
             }
+            self._sums_at = sums  # after them: Ctrl-C may come between
 
     def _micro_end(self) -> None:
         if self._pager is not None:
@@ -345,6 +349,7 @@ class Engine(torch.nn.Module):
         self._refuse_ended()
         self._check()
         try:
+            self._given_up = False
             self._begin()
             self._micro()
             loss = loss / self.accumulation if divide else loss
@@ -352,23 +357,29 @@ class Engine(torch.nn.Module):
             torch.autograd.backward(loss * self.loss_scale if self.loss_scale != 1 else loss, **autograd)
             self._losses[-1] += float(loss.detach())
         except BaseException:
-            self._backing = False
+            self._backing, self._given_up = False, True
             self.drop()
             raise
         self._backing = False
         self._micro_over = self.boundary is not None
 
     def step(self) -> Step | None:
-        """After the last micro-batch of a step: clip, update, and return how it went; None after the others."""
+        """After the last micro-batch of a step: clip, update, and return how it went; None after the others.
+
+        What is raised within it before the update drops the step.
+        """
         self._refuse_ended()
+        if self._given_up:
+            self._given_up = False
+            raise RuntimeError("the step was dropped with its gradients, and nothing is updated: begin again with backward()")
         self._micro_over = True
         self._micro_steps += 1
         if not (self._micro_steps % self.accumulation == 0 if self.boundary is None else self.boundary):
             return None
-        self._check()
         groups = self.optimizer.param_groups
         lr = None if self._scheduled else [float(group["lr"]) for group in groups]
         try:
+            self._check()
             self._begin()
             self._micro()
             for _ in range(len(self._losses), self.accumulation + 1):
@@ -378,6 +389,7 @@ class Engine(torch.nn.Module):
         except BaseException:
             with suppress(Error):  # it has ended: Ctrl-C came meanwhile, or the engine has failed
                 self._layers.drop()
+                self._given_up = True
             raise
         finally:
             self._close_step()
@@ -425,6 +437,7 @@ class Engine(torch.nn.Module):
             if error.status != "E_INVAL":  # begin() was interrupted before there was one
                 raise
         finally:
+            self._given_up = self._given_up or bool(self._losses)
             self._inside, self._micro_steps = False, 0
 
     def _outside(self) -> None:
