@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import importlib.util
 import io
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -661,6 +663,178 @@ class Ends(unittest.TestCase):
             for stage in STAGES:
                 for rank in range(2):
                     self.assertTrue(equal(one, torch.load(Path(scratch) / f"{stage}-{rank}.pt", weights_only=False)), stage)
+
+
+class Saves(unittest.TestCase):
+    """What saves and loads that fail, are repeated or go back leave behind."""
+
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.runs, self.own = Path(scratch.name) / "runs", Path(scratch.name) / "own"
+
+    def engine(self, **more: Any) -> Engine:
+        made = Engine(net(), SINGLE, save=self.own, **more)
+        self.addCleanup(made.destroy)
+        return made
+
+    def loaded(self, tag: str | None = None, directory: Path | None = None) -> tuple[Any, list[torch.Tensor]]:
+        """Client state and weights, as another process would have them."""
+        other = Engine(net(), SINGLE)
+        client = other.load(directory or self.runs, tag)
+        self.addCleanup(other.destroy)
+        return client, [p.clone() for p in other.module.parameters()]
+
+    def assert_weights(self, engine: Engine, weights: list[torch.Tensor]) -> None:
+        self.assertTrue(all(map(torch.equal, engine.module.parameters(), weights)))
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.runs))
+
+    def test_a_save_that_failed_is_never_taken_for_one(self) -> None:
+        engine = self.engine()
+        train(engine, range(1))
+        engine.save(self.runs, client_state=1)
+        self.assertTrue(engine.saved(wait=True))
+        train(engine, range(1, 2))
+        full = strata.Error("E_IO", "no space is left")
+        with mock.patch("strata.layers.Layers.save", side_effect=full), self.assertRaises(strata.Error):
+            engine.save(self.runs, client_state=2)
+        self.assertFalse(engine.saved(wait=True))
+        self.assertEqual((self.names(), self.loaded()[0]), (["global_step1", "latest"], 1))
+        with mock.patch("strata.layers.Layers.save"), self.assertRaisesRegex(RuntimeError, "step 2 was not made"):
+            engine.save(self.runs, client_state=2)  # its report is lost
+        self.assertFalse(engine.saved(wait=True))
+        engine.save(self.runs, client_state=2)
+        self.assertTrue(engine.saved(wait=True))
+        client, weights = self.loaded()
+        self.assertEqual(client, 2)
+        self.assert_weights(engine, weights)
+
+    def test_a_tag_is_replaced_by_a_rename(self) -> None:
+        engine = self.engine()
+        train(engine, range(1))
+        engine.save(self.runs, "last", 1)
+        engine.saved(wait=True)
+        first = [p.clone() for p in engine.module.parameters()]
+        (self.runs / "last" / "notes").write_text("of others")
+        train(engine, range(1, 2))
+        second = [p.clone() for p in engine.module.parameters()]
+        rename, seen = os.rename, []
+        for at in range(3):  # killed before, between and after the two renames
+            copy_at = self.runs.with_name(f"killed-{at}")
+
+            def renamed(source: Path, target: Path, at: int = at, copy_at: Path = copy_at) -> None:
+                if str(source).startswith(str(self.runs / "last")) and len(seen) == at:
+                    shutil.copytree(self.runs, copy_at)
+                seen.append(str(target))
+                rename(source, target)
+
+            seen.clear()
+            engine.save(self.runs, "last", 2)
+            with mock.patch("os.rename", renamed):
+                self.assertTrue(engine.saved(wait=True))
+            self.assertEqual(self.names(), ["last", "latest"])
+            self.assertEqual((self.runs / "last" / "notes").read_text(), "of others")
+            for directory, wanted in ((copy_at, (1, first) if at < 2 else (2, second)), (self.runs, (2, second))):
+                if directory.exists():
+                    client, weights = self.loaded("last", directory)
+                    self.assertEqual(client, wanted[0])
+                    self.assertTrue(all(map(torch.equal, weights, wanted[1])))
+
+    def test_weights_that_were_set_are_saved_with_the_next_step(self) -> None:
+        engine = self.engine()
+        train(engine, range(1))
+        engine.save(self.runs, "one")
+        with torch.no_grad():
+            engine.module[5].weight.zero_()
+        with self.assertRaisesRegex(RuntimeError, "weights were set since step 1 was saved"):
+            engine.save(self.runs, "two")
+        self.assertEqual((engine.saved(wait=True), self.names()), (True, ["latest", "one"]))
+        train(engine, range(1, 2))
+        engine.save(self.runs, "two")
+        self.assertTrue(engine.saved(wait=True))
+        self.assert_weights(engine, self.loaded("two")[1])
+
+    def test_a_run_that_goes_back_saves_again(self) -> None:
+        for killed in (False, True):
+            with self.subTest(killed=killed):
+                engine = self.engine(overwrite=True)
+                train(engine, range(1))
+                engine.save(self.runs, client_state=1)
+                engine.saved(wait=True)
+                train(engine, range(1, 2))
+                engine.save(self.runs, client_state=2, latest=False)
+                if killed:  # between whole and linked
+                    engine._layers.saved(True)
+                    engine._saves = type(engine._saves)("", False)
+                    engine.destroy()
+                    engine = self.engine()
+                self.assertEqual(engine.load(self.runs, "global_step1"), 1)
+                engine.save(self.runs, "again", "of step 1")  # and without a step
+                train(engine, range(5, 6))
+                engine.save(self.runs, client_state="other")
+                self.assertTrue(engine.saved(wait=True))
+                client, weights = self.loaded()
+                self.assertEqual((client, self.loaded("again")[0]), ("other", "of step 1"))
+                self.assert_weights(engine, weights)
+                engine.destroy()
+        engine = self.engine()
+        train(engine, range(1))
+        with self.assertRaisesRegex(RuntimeError, "of another run"):
+            engine.save(self.runs)
+
+    def test_nothing_is_saved_before_the_first_step(self) -> None:
+        engine = self.engine()
+        with self.assertRaisesRegex(RuntimeError, "save\\(\\) after the first step"):
+            engine.save(self.runs, "last", 1)
+        self.assertFalse(self.runs.exists())
+
+    def test_what_does_not_fit_is_refused_before_anything_changes(self) -> None:
+        engine = self.engine()
+        train(engine, range(1))
+        engine.save(self.runs, "last", 1)
+        engine.saved(wait=True)
+        train(engine, range(1, 2))
+        before = [p.clone() for p in engine.module.parameters()]
+        client = self.runs / "last" / "client-0.pt"
+        whole = client.read_bytes()
+        for at in range(0, len(whole), len(whole) // 40):
+            client.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+            with self.assertRaisesRegex(strata.Error, "its checksum differs"):
+                engine.load(self.runs)
+        client.write_bytes(whole)
+        told = client.with_suffix(".json")
+        kept = told.read_text()
+        told.write_text(kept.replace('"step": 1', '"step": 2'))
+        with self.assertRaisesRegex(strata.Error, "is of step 2"):
+            engine.load(self.runs)
+        told.write_text(kept)
+        engine.module.register_buffer("more", torch.ones(3))
+        with self.assertRaisesRegex(ValueError, "has no buffer more"):
+            engine.load(self.runs)
+        self.assertEqual(engine._layers.info.steps, 2)
+        self.assert_weights(engine, before)
+
+    def test_a_full_disk_at_linking_is_no_error_of_a_step(self) -> None:
+        engine = self.engine()
+        train(engine, range(1))
+        full = OSError(errno.ENOSPC, "no space is left")
+        ask = engine._layers.saved
+        with mock.patch.object(engine._layers, "saved", lambda wait: (False, None)):
+            engine.save(self.runs)
+        ask(True)
+        with mock.patch("strata.torch.saves._link", side_effect=full), self.assertLogs("strata", "WARNING"):
+            train(engine, range(1, 2))
+        with self.assertRaises(OSError):
+            engine.saved()
+        self.assertEqual((engine.saved(wait=True), self.names()), (False, []))
+        with mock.patch("strata.torch.saves._link", side_effect=full), self.assertRaises(OSError):
+            engine.save(self.runs)
+            engine.destroy()
+        engine.destroy()
+        with self.assertRaisesRegex(RuntimeError, "destroyed"):
+            engine.save(self.runs)
 
 
 STAGES = (0, 1, 2)

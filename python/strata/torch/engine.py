@@ -18,7 +18,6 @@ import gc
 import logging
 import os
 import random
-import shutil
 import socket
 import sys
 import weakref
@@ -39,6 +38,7 @@ from .found import blocks_of, measured
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
 from .pages import DTYPES, absent, cast_norms, cut, followed, over
+from .saves import Saves, agree
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
@@ -117,7 +117,7 @@ class Engine(torch.nn.Module):
             machine=machine,
             comm=comm,
             max_steps=max_steps,
-            overwrite=overwrite,
+            overwrite=True,  # Saves looks whose they are
             allow_unknown=allow_unknown,
             caller_threads=torch.get_num_threads() if overlap else 0,
             name=type(module).__name__[:63],
@@ -141,8 +141,7 @@ class Engine(torch.nn.Module):
         self._overlap, self._pending = overlap, False  # pending: an update
         self._awaited: set[int] = set()  # layers whose weights are those of the step under way
         self._micro_steps = 0  # since the last update
-        self._saved_at: int | None = None  # steps of the last save, while the run goes on from there
-        self._saving: tuple[Path, bool] | None = None
+        self._saves = Saves(self.settings["strata"].get("save") or "", overwrite)
         if comm is not None:
             for tensor in (*module.parameters(), *module.buffers()):
                 torch.distributed.broadcast(tensor.data, 0)
@@ -283,6 +282,8 @@ class Engine(torch.nn.Module):
             master = torch.empty(weight.shape, dtype=torch.float32)
             self._layers.read(i, "WEIGHT", master.data_ptr())
             wanted = followed(master, weight)
+            if wanted is not None or (k.away is None and weight.dtype == torch.float32):  # which may be its own master
+                self._saves.changed()
             if wanted is not None:
                 self._layers.write(i, "WEIGHT", wanted.data_ptr())
             k.version = k.parameter._version
@@ -403,7 +404,7 @@ class Engine(torch.nn.Module):
             for group in self.optimizer.param_groups:
                 group["lr"] = step.lr
         self.optimizer.stepped()
-        self._linked(wait=False)
+        self._saves.look(self._layers)
 
     def _close_step(self) -> None:
         """Also of a step that has failed, which may have been made."""
@@ -473,73 +474,58 @@ class Engine(torch.nn.Module):
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
         self._outside()
-        self.saved(wait=True)
+        self._saves.look(self._layers, wait=True)
         self.follow(everything=False)
         place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
-        place.mkdir(parents=True, exist_ok=True)
         rank = 0 if self._layers.comm is None else self._layers.comm.rank
-        made: dict[str, Any] = {"random": _random_states(), "client_state": client_state}
-        made["optimizer"] = self.optimizer.state_dict()
-        made["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
-        torch.save(made, place / f"client-{rank}.pt")
-        steps = int(self._layers.info.steps + self._layers.info.skipped_steps)
-        if steps != self._saved_at:  # else to another directory
-            self._layers.save()
-        self._saved_at = steps
-        self._saving = (place, latest)
-        self._linked(wait=False)
+        beside: dict[str, Any] = {"random": _random_states(), "client_state": client_state}
+        beside["optimizer"] = self.optimizer.state_dict()
+        beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
+        self._saves.save(self._layers, place, beside, latest)
+        self.saved()
         return place
 
     def saved(self, wait: bool = False) -> bool:
-        """Whether the last save is whole on the disk."""
-        self._linked(wait)
-        return self._saving is None
-
-    def _linked(self, wait: bool) -> None:
-        """A checkpoint that is whole is linked to where it was asked for."""
-        if self._saving is None:
-            return
-        done, path = self._layers.saved(wait)
-        if not done or path is None:
-            return
-        place, latest = self._saving
-        self._saving = None
-        if self._layers.comm is None or self._layers.comm.rank == 0:
-            shutil.rmtree(place / "strata", ignore_errors=True)
-            shutil.copytree(path, place / "strata", copy_function=_link)
-            if latest:
-                (place.parent / "latest.new").write_text(place.name)
-                (place.parent / "latest.new").replace(place.parent / "latest")
+        """Whether the last save is whole on the disk.  One that has failed is raised here, once, and is a warning before."""
+        return self._open is None or self._saves.saved(self._open, wait)
 
     def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
-        """Go on from what save() has written, the newest or `tag`; returns its client_state."""
+        """Go on from what save() has written, the newest or `tag`; returns its client_state.
+
+        What does not fit, or is damaged, is refused before anything is changed.
+        """
         self._refuse_ended()
-        self.saved(wait=True)
+        self._saves.look(self._layers, wait=True)
         self._outside()
-        if self._layers.comm is not None:  # rank 0 has linked it
-            self._layers.comm.gather(b"\0", "a checkpoint that is loaded")
-        latest = Path(directory) / "latest"
-        tag = tag or (latest.read_text().strip() if latest.is_file() else "latest")
-        place = Path(directory) / tag
-        if not (place / "client-0.pt").is_file():
-            there = ", ".join(sorted(found.parent.name for found in Path(directory).glob("*/client-0.pt")))
-            raise FileNotFoundError(
-                f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
-            )
-        rank = 0 if self._layers.comm is None else self._layers.comm.rank
-        shared = torch.load(place / "client-0.pt", weights_only=False)
-        own = place / f"client-{rank}.pt"
-        made = torch.load(own, weights_only=False) if rank > 0 and own.exists() else shared
-        self._layers.resume(place / "strata")
-        self._saved_at = None
+        comm = self._layers.comm
+        if comm is not None:
+            with suppress(Error):  # a load before has failed
+                self._layers.flush()  # else ranks may still exchange what they have updated
+        agree(comm, None, "a checkpoint that is loaded")  # rank 0 has linked it
+        error: Exception | None = None
+        try:
+            place, shared, own = self._saves.read(self._layers, Path(directory), tag)
+            self.optimizer.check(own["optimizer"])
+            self._check_buffers(place, shared["buffers"])
+        except Exception as raised:
+            error = raised
+        agree(comm, error, "a checkpoint that is loaded")
+        self._saves.resume(self._layers, place)
         self._close_step()
-        self.optimizer.load_state_dict(made["optimizer"])
+        self.optimizer.load_state_dict(own["optimizer"])
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
                 buffer.copy_(shared["buffers"][name])
         if random_states:
-            _set_random_states(made["random"])
-        return made["client_state"]
+            _set_random_states(own["random"])
+        return own["client_state"]
+
+    def _check_buffers(self, place: Path, saved: Mapping[str, torch.Tensor]) -> None:
+        for name, buffer in self.module.named_buffers():
+            if name not in saved:
+                raise ValueError(f"{place} has no buffer {name}, which the module has")
+            if saved[name].shape != buffer.shape:
+                raise ValueError(f"{name} is {tuple(saved[name].shape)} in {place}, and {tuple(buffer.shape)} in the module")
 
     def destroy(self) -> None:
         """End the engine; the parameters take their values with them.  More than once is fine."""
@@ -653,13 +639,6 @@ def _meet() -> Comm | None:
             place = [(os.environ.get("MASTER_ADDR") or socket.gethostname(), free.getsockname()[1])]
     torch.distributed.broadcast_object_list(place)
     return Comm(rank, ranks, *place[0])
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _random_states() -> dict[str, Any]:

@@ -1,0 +1,294 @@
+"""Checkpoints of an engine, DIRECTORY/TAG: strata's own, linked, and beside it what PyTorch keeps.
+
+    step20/strata/          a checkpoint of strata's
+    step20/client-0.pt      what rank 0 saves beside it, and client-0.json with its checksum and step
+    step20.new/             one that is not whole yet; it takes the name by a rename
+    step20.old/             the one that was replaced, for as long as that takes; load() takes it where there is no step20
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Error
+from ..layers import Comm, Layers
+
+
+@dataclass
+class _UnderWay:
+    place: Path
+    latest: bool
+    step: int
+    source: str | None = None  # a checkpoint of this step that is whole already
+
+
+class Saves:
+    def __init__(self, own: str, overwrite: bool) -> None:
+        """own: the run's directory, in which strata makes its checkpoints.  overwrite: those of another run there."""
+        self._own, self._overwrite = own, overwrite
+        self._run: str | None = None  # of the checkpoint that was loaded
+        self._made: set[str] = set()  # names in the run's directory
+        self._under_way: _UnderWay | None = None
+        self._whole: tuple[int, str] | None = None  # a step, and where it lies
+        self._changed = False  # weights were set since it was taken: no checkpoint has them
+        self._failure: Exception | None = None  # of the last save, which nobody has been told
+        self._failed = False  # the last save
+
+    def changed(self) -> None:
+        """Weights were set."""
+        self._changed = True
+
+    def save(self, layers: Layers, place: Path, beside: dict[str, Any], latest: bool) -> None:
+        """The one before has been waited for."""
+        step, rank = _step_of(layers), _rank(layers)
+        new = place.with_name(place.name + ".new")
+        source = self._whole[1] if self._whole is not None and self._whole[0] == step else None
+        error: Exception | None = None
+        try:
+            if rank == 0:
+                self._check(step, source)
+                _remove(new)
+                new.mkdir(parents=True)
+        except Exception as raised:
+            error = raised
+        agree(layers.comm, error, "the place of a checkpoint")
+        try:
+            try:
+                _write_beside(new, rank, step, beside)
+            except Exception as raised:
+                error = raised
+            agree(layers.comm, error, "what is saved beside a checkpoint")
+            under_way = _UnderWay(place, latest, step, source)
+            self._failure, self._failed = None, False
+            if source is None:
+                self._whole, self._changed = None, False
+                self._under_way = under_way  # before save(): Ctrl-C may come behind it
+                try:
+                    layers.save()
+                except Exception:
+                    self._under_way, self._failed = None, True
+                    raise
+                self._made.add(_name(step))
+            self._under_way = under_way
+        except BaseException:
+            if self._under_way is None:
+                _remove(new)
+            raise
+
+    def _check(self, step: int, source: str | None) -> None:
+        if source is not None:
+            if self._changed:
+                raise RuntimeError(
+                    f"weights were set since step {step} was saved or loaded, and no step has been made: save() after the next step"
+                )
+            if not os.path.isdir(source):
+                raise RuntimeError(f"{source}, which has this step, is gone: make a step before the next save()")
+            return
+        if step == 0:
+            raise RuntimeError("no step has been made that a checkpoint could have: save() after the first step")
+        if self._overwrite or not os.path.isdir(self._own):
+            return
+        for name in sorted(os.listdir(self._own)):
+            if name.startswith("step-") and name >= _name(step) and name not in self._made:
+                if self._run is None or _told(Path(self._own, name), "id") != self._run:
+                    raise RuntimeError(
+                        f"{self._own} has {name} of another run: go on from there by load(), name another directory with save=, "
+                        "or replace it with overwrite=True"
+                    )
+
+    def look(self, layers: Layers, wait: bool = False) -> None:
+        """As saved(), without raising that a save has failed: a warning tells of it, and so does the next saved()."""
+        try:
+            self._follow(layers, wait)
+        except Exception as error:
+            self._failure = error
+            logging.getLogger("strata").warning("the last checkpoint was not made: %s", error)
+
+    def saved(self, layers: Layers, wait: bool) -> bool:
+        self._follow(layers, wait)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return self._under_way is None and not self._failed
+
+    def _follow(self, layers: Layers, wait: bool) -> None:
+        """A checkpoint that is whole is linked to where it was asked for.  Ctrl-C leaves it for the next call."""
+        under_way = self._under_way
+        if under_way is None:
+            return
+        try:
+            source = under_way.source
+            if source is None:
+                done, source = _ask(layers, wait, under_way.step)
+                if not done:
+                    return
+                if not _is_of(source, under_way.step):
+                    raise RuntimeError(f"the checkpoint of step {under_way.step} was not made")
+                under_way.source = source
+                assert source is not None
+                self._whole = under_way.step, source
+            if _rank(layers) == 0:
+                _link(source, under_way.place)
+                if under_way.latest:
+                    _point(under_way.place)
+        except Exception:
+            self._under_way, self._failed = None, True
+            if _rank(layers) == 0:
+                _remove(under_way.place.with_name(under_way.place.name + ".new"))
+            raise
+        self._under_way = None
+
+    def read(self, layers: Layers, directory: Path, tag: str | None) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """A checkpoint's directory, what rank 0 has saved beside it, and what this rank has."""
+        latest = directory / "latest"
+        tag = tag or (latest.read_text().strip() if latest.is_file() else "latest")
+        place = directory / tag
+        old = place.with_name(place.name + ".old")
+        if not place.exists() and (old / "client-0.pt").is_file():
+            place = old
+        if not (place / "client-0.pt").is_file():
+            there = ", ".join(sorted(found.parent.name for found in directory.glob("*/client-0.pt")))
+            raise FileNotFoundError(
+                f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
+            )
+        rank = _rank(layers)
+        shared = _read_beside(place, 0)
+        own = _read_beside(place, rank) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
+        return place, shared, own
+
+    def resume(self, layers: Layers, place: Path) -> None:
+        layers.resume(place / "strata")
+        self._run = _told(place / "strata", "id")
+        self._whole, self._changed = (_step_of(layers), str(place / "strata")), False
+
+
+def _ask(layers: Layers, wait: bool, step: int) -> tuple[bool, str | None]:
+    try:
+        return layers.saved(wait)
+    except Error as error:
+        told = layers.saved(False)
+        if not _is_of(told[1], step):
+            raise
+        logging.getLogger("strata").warning("the checkpoint of step %d is whole: %s", step, error)
+        return told
+
+
+def _is_of(checkpoint: str | None, step: int) -> bool:
+    return checkpoint is not None and os.path.basename(checkpoint) == _name(step)
+
+
+def _write_beside(new: Path, rank: int, step: int, beside: dict[str, Any]) -> None:
+    file = io.BytesIO()
+    torch.save(beside, file)
+    told = {"step": step, "sha256": hashlib.sha256(file.getbuffer()).hexdigest()}
+    for name, data in ((f"client-{rank}.pt", file.getbuffer()), (f"client-{rank}.json", json.dumps(told).encode())):
+        with open(new / name, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+
+
+def _read_beside(place: Path, rank: int) -> dict[str, Any]:
+    path = place / f"client-{rank}.pt"
+    data = path.read_bytes()
+    try:
+        told = json.loads(path.with_suffix(".json").read_bytes())
+        step, wanted = told["step"], told["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Error("E_CORRUPT", f"{path.with_suffix('.json')} is damaged") from error
+    if hashlib.sha256(data).hexdigest() != wanted:
+        raise Error("E_CORRUPT", f"{path} is damaged: its checksum differs")
+    trained = _told(place / "strata", "step")
+    if trained != step:
+        raise Error("E_CORRUPT", f"{path} is of step {step}, and {place / 'strata'} of step {trained}")
+    made: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=False)
+    return made
+
+
+def _link(source: str, place: Path) -> None:
+    new, old = (place.with_name(place.name + end) for end in (".new", ".old"))
+    if new.exists():  # else Ctrl-C came behind its rename
+        _remove(new / "strata")
+        shutil.copytree(source, new / "strata", copy_function=_link_file)
+        _sync(new)
+        if place.exists():
+            _clear(old, place)
+            place.rename(old)
+        new.rename(place)
+        _sync(place.parent)
+    _clear(old, place)
+
+
+def _clear(old: Path, place: Path) -> None:
+    """What was replaced goes; files of others in it stay."""
+    if not old.exists():
+        return
+    for there in old.iterdir():
+        if there.name != "strata" and not there.name.startswith("client-") and not (place / there.name).exists():
+            there.rename(place / there.name)
+    _remove(old)
+
+
+def _link_file(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _point(place: Path) -> None:
+    (place.parent / "latest.new").write_text(place.name)
+    (place.parent / "latest.new").replace(place.parent / "latest")
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def agree(comm: Comm | None, error: Exception | None, what: str) -> None:
+    """Ranks go on together, or none does."""
+    if comm is not None:
+        failed = [rank for rank, told in enumerate(comm.gather(bytes([error is not None]), what)) if told != b"\0"]
+        if failed and error is None:
+            raise RuntimeError(f"{what}: rank {failed[0]} has failed")
+    if error is not None:
+        raise error
+
+
+def _rank(layers: Layers) -> int:
+    return 0 if layers.comm is None else layers.comm.rank
+
+
+def _step_of(layers: Layers) -> int:
+    return int(layers.info.steps + layers.info.skipped_steps)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _told(checkpoint: Path, what: str) -> Any:
+    """What a checkpoint's manifest says of its run."""
+    path = checkpoint / "manifest.json"
+    try:
+        return json.loads(path.read_bytes())["run"][what]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Error("E_CORRUPT", f"{path} is damaged") from error
