@@ -505,8 +505,7 @@ class Engine(torch.nn.Module):
         error: Exception | None = None
         try:
             place, shared, own = self._saves.read(self._layers, Path(directory), tag)
-            self.optimizer.check(own["optimizer"])
-            self._check_buffers(place, shared["buffers"])
+            self._check_fits(place, own["optimizer"], shared["buffers"])
         except Exception as raised:
             error = raised
         agree(comm, error, "a checkpoint that is loaded")
@@ -520,7 +519,11 @@ class Engine(torch.nn.Module):
             _set_random_states(own["random"])
         return own["client_state"]
 
-    def _check_buffers(self, place: Path, saved: Mapping[str, torch.Tensor]) -> None:
+    def _check_fits(self, place: Path, groups: dict[str, Any], saved: Mapping[str, torch.Tensor]) -> None:
+        try:
+            self.optimizer.check(groups)
+        except ValueError as error:
+            raise Error("E_INPUT", f"{place} is of another model, or another optimizer: {error}") from None
         for name, buffer in self.module.named_buffers():
             if name not in saved:
                 raise ValueError(f"{place} has no buffer {name}, which the module has")

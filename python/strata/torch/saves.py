@@ -89,7 +89,8 @@ class Saves:
         if source is not None:
             if self._changed:
                 raise RuntimeError(
-                    f"weights were set since step {step} was saved or loaded, and no step has been made: save() after the next step"
+                    f"weights were set since step {step} was saved or loaded, and no step has been made: save() after the next "
+                    "step"
                 )
             if not os.path.isdir(source):
                 raise RuntimeError(f"{source}, which has this step, is gone: make a step before the next save()")
@@ -102,8 +103,8 @@ class Saves:
             if name.startswith("step-") and name >= _name(step) and name not in self._made:
                 if self._run is None or _told(Path(self._own, name), "id") != self._run:
                     raise RuntimeError(
-                        f"{self._own} has {name} of another run: go on from there by load(), name another directory with save=, "
-                        "or replace it with overwrite=True"
+                        f"{self._own} has {name} of another run: go on from there by load(), name another directory with "
+                        "save=, or replace it with overwrite=True"
                     )
 
     def look(self, layers: Layers, wait: bool = False) -> None:
