@@ -431,6 +431,19 @@ class Schedules(Engines):
             self.train(engine, 4)  # two steps
             self.assertAlmostEqual(optimizer.param_groups[0]["lr"], after)
 
+    def test_a_schedule_of_momentum_is_refused(self) -> None:
+        params = {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}
+        refused = without(scheduler={"type": "OneCycle", "params": params})
+        with self.assertRaisesRegex(ValueError, "betas.*cycle_momentum=False"):
+            deepspeed.initialize(model=net(), config=refused)
+        taken = without(scheduler={"type": "OneCycle", "params": {**params, "cycle_momentum": False}})
+        engine, *_ = deepspeed.initialize(model=net(), config=taken)
+        self.addCleanup(engine.destroy)
+        self.train(engine, 4)
+        engine.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
+        with self.assertRaisesRegex(ValueError, "betas of"):
+            self.train(engine, 1)
+
 
 class Checkpoints(Engines):
     def test_a_resumed_run_has_the_same_bits(self) -> None:

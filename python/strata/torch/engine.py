@@ -125,7 +125,7 @@ class Engine(torch.nn.Module):
         self.settings = self._layers.config  # in force
         self.accumulation = int(self._layers.model.info.grad_accum)
         rule = self.settings["optimizer"]["params"]
-        defaults = {"lr": rule["lr"], "weight_decay": rule.get("weight_decay", 0.0)}
+        defaults = {"weight_decay": 0.0, **{name: rule[name] for name in ("lr", "weight_decay", "betas", "momentum") if name in rule}}
         self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
         schedule = self.settings["strata"].get("lr_scheduler", {}).get("type", "none")
         self._scheduled = schedule != "none" or bool(self.settings.get("scheduler", {}).get("type"))
@@ -245,6 +245,7 @@ class Engine(torch.nn.Module):
 
     def _check(self) -> None:
         """What has been changed since the engine was made is refused by name."""
+        self.optimizer.check()
         found = {_plain(name): p for name, p in self.module.named_parameters()}
         for k in self._kept:
             p = found.pop(_plain(k.name), None)

@@ -23,9 +23,22 @@ class Optimizer(torch.optim.Optimizer):
         """client: whose groups these are, so that its schedulers reach them."""
         self._engine = weakref.ref(engine)
         self._client = client
+        rule = engine.settings["optimizer"]["params"]
+        self._fixed = {name: rule[name] for name in _PARAMS if name in rule}
         super().__init__([{**group} for group in groups], {"lr": 0.0, "weight_decay": 0.0})
         if client is not None:
             self.param_groups = client.param_groups
+
+    def check(self) -> None:
+        """Rates and decays may change.  What else the engine computes with may not: a change would be without effect."""
+        for group in self.param_groups:
+            for name, value in self._fixed.items():
+                given = group.get(name, value)
+                if (list(given) if isinstance(given, tuple) else given) != value:
+                    raise ValueError(
+                        f"{name} of {given} in a group: an engine keeps {value} for the run; a schedule that changes momentum "
+                        "does not with cycle_momentum=False (scheduler.params.cycle_momentum: false)"
+                    )
 
     def stepped(self) -> None:
         """As torch's schedulers want to be told."""

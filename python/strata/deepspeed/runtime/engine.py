@@ -60,6 +60,7 @@ class DeepSpeedEngine(Engine):
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
         self._applied = self._in_no_sync = False
         self.lr_scheduler = self._scheduler(lr_scheduler)
+        self.optimizer.check()
         if self.zero_optimization_stage() == 3:
             mark(module, {k.parameter for k in self._kept if k.away is not None})
             self.optimizer.parameter_offload = ParameterOffload(self)  # type: ignore[attr-defined]
