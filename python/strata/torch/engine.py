@@ -522,7 +522,7 @@ class Engine(torch.nn.Module):
 
     def _check_fits(self, place: Path, groups: dict[str, Any], saved: Mapping[str, torch.Tensor]) -> None:
         try:
-            self.optimizer.check(groups)
+            self.optimizer.check_state(groups)
         except ValueError as error:
             raise Error("E_INPUT", f"{place} is of another model, or another optimizer: {error}") from None
         for name, buffer in self.module.named_buffers():

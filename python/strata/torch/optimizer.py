@@ -75,14 +75,14 @@ class Optimizer(torch.optim.Optimizer):
         """Of the groups, without state."""
         return {"state": {}, "param_groups": super().state_dict()["param_groups"]}
 
-    def check(self, state_dict: dict[str, Any]) -> None:
+    def check_state(self, state_dict: dict[str, Any]) -> None:
         """Whether load_state_dict() takes it."""
         saved = state_dict["param_groups"]
         if [len(group["params"]) for group in saved] != [len(group["params"]) for group in self.param_groups]:
             raise ValueError("the state is of other groups of parameters than this optimizer's")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.check(state_dict)
+        self.check_state(state_dict)
         for group, values in zip(self.param_groups, state_dict["param_groups"]):
             group.update({name: value for name, value in values.items() if name != "params"})
 
