@@ -587,6 +587,38 @@ class Ends(unittest.TestCase):
         self.assertEqual(kinds[:3], ["_Hook", "_Hook", "SpectralNorm"])
         engine.destroy()
 
+    def test_overlap_waits_for_weights_of_modules_that_are_not_called(self) -> None:
+        class Reads(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(1)
+                self.layers, self.reads = torch.nn.ModuleList(torch.nn.Linear(300, 300) for _ in range(3)), True
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                for layer in self.layers:
+                    x = torch.tanh(functional.linear(x, layer.weight, layer.bias) if self.reads else layer(x))
+                return x
+
+        def step(engine: Engine, seed: int) -> None:
+            engine.backward((engine(torch.randn(4, 300, generator=torch.Generator().manual_seed(seed))) ** 2).mean())
+            engine.step()
+
+        one, other, late = Engine(Reads(), SINGLE), Engine(Reads(), SINGLE, overlap=True), Engine(Reads(), SINGLE, overlap=True)
+        late.module.reads = False
+        for seed in range(4):
+            step(one, seed)
+            step(other, seed)
+        other.flush()
+        self.assertTrue(equal(one, other))
+        step(late, 0)
+        late.module.reads = True
+        with self.assertRaisesRegex(RuntimeError, "was read while it was updated"):
+            step(late, 1)
+        for seed in range(1, 4):
+            step(late, seed)
+        late.flush()
+        self.assertTrue(equal(one, late))
+
     def test_an_exit_within_a_step_leaves_nothing(self) -> None:
         script = "import sys, python.tests.test_torch_engine as t; m = t.net()\n"
         script += "e = t.Engine(m, {**t.CONFIG, **t.tier('nvme', sys.argv[1])}, overlap=True); t.train(e, range(2))\n"

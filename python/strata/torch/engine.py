@@ -140,6 +140,9 @@ class Engine(torch.nn.Module):
         self._given_up = False  # a step, since the last backward()
         self._overlap, self._pending = overlap, False  # pending: an update
         self._awaited: set[int] = set()  # layers whose weights are those of the step under way
+        self._at: dict[torch.nn.Parameter, int] = {}  # with overlap: the layer of each
+        self._early: set[int] = set()  # layers that are computed with though their modules are not called
+        self._racing = False  # the step under way began with an update that was pending
         self._micro_steps = 0  # since the last update
         self._saves = Saves(self.settings["strata"].get("save") or "", overwrite)
         if comm is not None:
@@ -194,7 +197,7 @@ class Engine(torch.nn.Module):
 
         They wait before other hooks, of which weight_norm() and spectral_norm() compute with weights.
         """
-        at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
+        at = self._at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
         everything = _Hook(self, frozenset(at.values()))
         for register in (self.module.register_state_dict_pre_hook, self.module.register_load_state_dict_pre_hook):
             self._hooks.append(register(everything))  # type: ignore[no-untyped-call]
@@ -209,6 +212,7 @@ class Engine(torch.nn.Module):
         if not self._inside:
             if layers is None and self.module.training and torch.is_grad_enabled():
                 self._begin()
+                self.await_weights(frozenset(self._early))
             elif self._pending:
                 self.flush()
         elif layers:
@@ -297,7 +301,7 @@ class Engine(torch.nn.Module):
         if self._pager is not None:
             self._pager.begin()
         self.follow(everything=False)
-        self._losses, self._awaited = [], set()
+        self._losses, self._awaited, self._racing = [], set(), self._pending
         self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
         self.loss_scale = self._layers.begin()
 
@@ -334,6 +338,13 @@ class Engine(torch.nn.Module):
         if grad is not None:
             if grad.is_sparse:
                 raise ValueError(f"{self._by_parameter[parameter].name}: sparse gradients are not supported: use sparse=False")
+            if self._at and self._at[parameter] not in self._awaited:
+                self._early |= set(self._at.values()) - self._awaited
+                if self._racing:
+                    raise RuntimeError(
+                        f"{self._by_parameter[parameter].name} was read while it was updated, since its module was not called: "
+                        "this step is dropped, and later ones wait"
+                    )
             if parameter not in self._sums:
                 raise RuntimeError(
                     f"{self._by_parameter[parameter].name} pages, and its gradient comes from outside of its layer"

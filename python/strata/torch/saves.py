@@ -158,7 +158,8 @@ class Saves:
         if not place.exists() and (old / "client-0.pt").is_file():
             place = old
         if not (place / "client-0.pt").is_file():
-            there = ", ".join(sorted(found.parent.name for found in directory.glob("*/client-0.pt")))
+            names = (found.parent.name for found in directory.glob("*/client-0.pt"))
+            there = ", ".join(sorted(name for name in names if not name.endswith((".new", ".old"))))
             raise FileNotFoundError(
                 f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
             )
