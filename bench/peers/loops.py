@@ -82,7 +82,7 @@ def roofs(args):
 
     optim = ("optim", "--layout", "fp32", "--params", "64M", "--repeats", "3", "--threads", str(args.threads))
     return {"drive_rate": max(row["bw_bytes"] for row in rows("io", args.nvme, "--pattern", "rw", "--repeats", "2")),
-            "memory_rate": max(row["roof_gb_per_s"] * 1e9 for row in rows(*optim))}
+            "memory_rate": max((row["roof_gb_per_s"] or 0) * 1e9 for row in rows(*optim))}
 
 
 def note(args, **row):
@@ -110,7 +110,10 @@ def print_table(args):
     for variant, row in rows.items():
         print(f"{variant:<22}{row['step']:>8.2f}{row['forward']:>9.2f}{row['backward']:>10.2f}{row['update']:>8.2f}"
               f"{row['peak'] / 1e9:>9.2f}{(row['peak'] - base['peak']) / 1e9:>14.2f}")
+    own = [name for name in ("strata-memory", "strata-nvme") if name in rows]
     for ours, kind, moved in (("strata-memory", "memory_rate", MEMORY_BYTES), ("strata-nvme", "drive_rate", STATE_BYTES)):
+        if ours not in own:
+            continue
         rate = statistics.median(line[kind] for line in lines if kind in line)
         row, bound = rows[ours], moved * parameters / rate
         ratio = row["step"] / (row["forward"] + row["backward"] + base["update"] + bound)
@@ -119,10 +122,10 @@ def print_table(args):
     theirs = {name: row for name, row in rows.items() if name.startswith("zero")}
     if theirs:
         best = min(theirs, key=lambda name: theirs[name]["step"])
-        for ours in ("strata-memory", "strata-nvme"):
+        for ours in own:
             print(f"{ours}: {theirs[best]['step'] / rows[ours]['step']:.2f} times as fast as the fastest of DeepSpeed ({best})")
     nvme = [row["peak"] for name, row in theirs.items() if "nvme" in name]
-    if nvme:
+    if nvme and "strata-nvme" in own:
         ratio = (rows["strata-nvme"]["peak"] - base["peak"]) / (min(nvme) - base["peak"])
         print(f"strata-nvme: {ratio:.2f} of DeepSpeed's least memory for the optimizer with state on NVMe; 0.33 wanted")
 
