@@ -163,21 +163,31 @@ def has_borders(paths: Sequence[Text], layout: str | None) -> bool:
     return borders.value
 
 
-class Engine(Handle):
-    """A plan that runs."""
+class EngineHandle(Handle):
+    """What engines of decoders and of layers have in common."""
 
-    def __init__(self, plan: Plan, model: Model, **members: Any) -> None:
+    @staticmethod
+    def created(plan: Plan, **members: Any) -> Any:
+        """An engine of a plan, for Handle.  members: of struct strata_engine_opts."""
         engine = abi().handle("strata_engine")
-        self.model = model
         opts = abi().make("strata_engine_opts", **members)
         abi().strata_engine_create(ctypes.byref(engine), plan.pointer, ctypes.byref(opts))
-        super().__init__(engine, "strata_engine_destroy")
+        return engine
 
     @property
     def info(self) -> Any:
+        """struct strata_engine_info."""
         return facts("strata_engine", "info", self.pointer)
 
     def cancel(self, times: int) -> None:
         """What Ctrl-C does: the first waits for the end of the step, the second ends the engine."""
         if times > 1:
             abi().strata_engine_cancel(self.pointer)
+
+
+class Engine(EngineHandle):
+    """A plan that runs."""
+
+    def __init__(self, plan: Plan, model: Model, **members: Any) -> None:
+        self.model = model
+        super().__init__(self.created(plan, **members), "strata_engine_destroy")

@@ -22,7 +22,7 @@ from typing import Any
 
 from ._abi import Text, encoded, texts
 from ._calls import Handle, Stop, blocked
-from ._handles import Config, Machine, Plan, facts, open_config
+from ._handles import Config, EngineHandle, Machine, Plan, facts, open_config
 from ._library import Library
 from ._report import abi, got
 from .errors import Error
@@ -214,7 +214,7 @@ def _doubles(values: Sequence[float] | None) -> Any:
     return None if values is None else (ctypes.c_double * len(values))(*values)
 
 
-class Layers(Handle):
+class Layers(EngineHandle):
     """A model of layers, planned, and its engine.  After load() or resume(), steps: see include/strata/layers.h.
 
     config     DeepSpeed's file, or a dict of its keys; `overrides` replaces values of it
@@ -255,9 +255,7 @@ class Layers(Handle):
             plan = Plan(model, (machine or Machine()).open(ends))
             if plan.refused is not None:
                 raise plan.refused
-            engine = abi().handle("strata_engine")
-            opts = abi().make("strata_engine_opts", overwrite=overwrite)
-            abi().strata_engine_create(ctypes.byref(engine), plan.pointer, ctypes.byref(opts))
+            engine = self.created(plan, overwrite=overwrite)
             self.model = model
             return engine
 
@@ -285,16 +283,6 @@ class Layers(Handle):
         self.model.close()
         if self.comm is not None:
             self.comm.close()
-
-    @property
-    def info(self) -> Any:
-        """struct strata_engine_info."""
-        return facts("strata_engine", "info", self.pointer)
-
-    def cancel(self, times: int) -> None:
-        """What Ctrl-C does: the first waits for the end of the step, the second ends the engine."""
-        if times > 1:
-            abi().strata_engine_cancel(self.pointer)
 
     def _call(self, function: str, *arguments: Any) -> None:
         blocked(lambda: getattr(abi(), function)(self.pointer, *arguments), self.cancel)
