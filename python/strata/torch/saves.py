@@ -194,10 +194,14 @@ def _write_beside(new: Path, rank: int, step: int, beside: dict[str, Any]) -> No
     torch.save(beside, file)
     told = {"step": step, "sha256": hashlib.sha256(file.getbuffer()).hexdigest()}
     for name, data in ((f"client-{rank}.pt", file.getbuffer()), (f"client-{rank}.json", json.dumps(told).encode())):
-        with open(new / name, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
+        _write(new / name, data)
+
+
+def _write(path: Path, data: bytes | memoryview) -> None:
+    with open(path, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def _read_beside(place: Path, rank: int) -> dict[str, Any]:
@@ -222,7 +226,8 @@ def _link(source: str, place: Path) -> None:
     if new.exists():  # else Ctrl-C came behind its rename
         _remove(new / "strata")
         shutil.copytree(source, new / "strata", copy_function=_link_file)
-        _sync(new)
+        for inner, _, _ in os.walk(new):
+            _sync(Path(inner))
         if place.exists():
             _clear(old, place)
             place.rename(old)
@@ -244,21 +249,24 @@ def _clear(old: Path, place: Path) -> None:
 def _link_file(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except OSError:
+    except OSError:  # on another file system
         shutil.copy2(source, target)
+        _sync(Path(target))
 
 
 def _point(place: Path) -> None:
-    (place.parent / "latest.new").write_text(place.name)
+    _write(place.parent / "latest.new", place.name.encode())
     (place.parent / "latest.new").replace(place.parent / "latest")
+    _sync(place.parent)
 
 
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Of a file or a directory."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
