@@ -1,19 +1,18 @@
-/* engine_trace.c - the meaning of trace records: items are ops of the program, rows are lanes. */
+/* engine_trace.c - records what the engine runs and when; program_trace.h says what the records mean. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/trace/trace.h"
-#include "strata/types.h"
+#include "offload/program/program_trace.h"
 
 #include <assert.h>
 
 #define TRACE_BYTES_MAX (8ull << 20)
 #define CALLS_PER_OP    64u /* of the device's ops, on average at most: the backward of a block with recompute has about 40 */
 
-_Static_assert(ST_NO_BUFFER == ST_TRACE_NONE && ST_NO_OP == ST_NO_CLASS, "no op");
+_Static_assert(ST_NO_OP == ST_NO_CLASS, "no op");
 _Static_assert(ST_TRACE_DETAIL >= ST_OP_SHAPE_TEXT, "a shape in words is a detail");
 
 static const char *const cycle_names[ST_PHASE_COUNT] = {"step", "step", "flush", "evaluation"};
-static const char *const series_names[] = {"read", "write"};
 
 strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max, bool calls)
 {
@@ -49,26 +48,9 @@ void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
         eng->trace_cycle = st_trace_cycle(eng->trace, step ? step_number(eng) : 0, st_phase_index(eng->dispatch.phase), now_ns);
 }
 
-static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)
-{
-    assert(out->arg_count < ST_TRACE_ARGS_MAX);
-    out->args[out->arg_count++] = (struct st_trace_arg){key, value};
-}
-
-static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
-{
-    const struct st_program *program = ((const struct st_engine *)ctx)->program;
-    const struct st_op *op = &program->ops[item];
-    struct st_op_index indices[ST_OP_INDICES_MAX];
-
-    *out = (struct st_trace_item){.name = st_op_name((enum st_op_kind)op->kind), .row = op->lane, .bytes = op->bytes};
-    for (uint32_t i = 0, count = st_op_indices(op, indices); i < count; i++)
-        put_arg(out, indices[i].name, indices[i].value);
-}
-
 static void describe_call(void *ctx, uint32_t call, struct st_trace_call *out)
 {
-    const struct st_op_class *class = st_op_times_at(((const struct st_engine *)ctx)->op_times, call);
+    const struct st_op_class *class = st_op_times_at(((const struct st_program_trace *)ctx)->times, call);
 
     out->name = st_device_op_rows[class->shape.op].name;
     (void)st_op_shape_text(out->detail, &class->shape);
@@ -76,44 +58,15 @@ static void describe_call(void *ctx, uint32_t call, struct st_trace_call *out)
     out->flops = class->flops / (double)class->calls;
 }
 
-static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
-{
-    const struct st_program *program = ((const struct st_engine *)ctx)->program;
-    const struct st_op *op = &program->ops[item];
-
-    if (n == op->wait_count)
-        return ST_TRACE_NONE;
-    *previous = program->waits[op->wait_first + n].previous;
-    return program->waits[op->wait_first + n].op;
-}
-
 strata_status st_engine_trace_write(struct st_engine *eng, FILE *file)
 {
-    static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
-    struct st_trace_row rows[STRATA_LANE_COUNT];
-    struct st_trace_arg resident[STRATA_TIER_COUNT];
+    struct st_program_trace t;
 
     assert(eng->trace != NULL);
     (void)st_engine_drain(eng); /* the step that failed has reported it */
-    for (uint32_t lane = 0; lane < STRATA_LANE_COUNT; lane++)
-        rows[lane] = (struct st_trace_row){.name = st_lane_name((enum strata_lane)lane),
-                                           .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == STRATA_LANE_WRITE};
-    for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
-        resident[t] = (struct st_trace_arg){tiers[t], eng->program->needed[t]};
-    return st_trace_write(eng->trace,
-                          &(struct st_trace_source){.ctx = eng,
-                                                    .program = "strata",
-                                                    .version = STRATA_VERSION_STRING,
-                                                    .item_count = eng->program->op_count,
-                                                    .rows = rows,
-                                                    .row_count = STRATA_LANE_COUNT,
-                                                    .cycles = cycle_names,
-                                                    .series = series_names,
-                                                    .series_count = 2,
-                                                    .resident = resident,
-                                                    .resident_count = STRATA_TIER_COUNT,
-                                                    .item = describe,
-                                                    .call = describe_call,
-                                                    .wait = wait_of},
-                          file);
+    st_program_trace_init(&t, eng->program);
+    t.times = eng->op_times;
+    t.source.cycles = cycle_names;
+    t.source.call = describe_call;
+    return st_trace_write(eng->trace, &t.source, file);
 }
