@@ -80,14 +80,16 @@ static void op_ran(void *ctx, uint32_t lane, uint32_t op, double start, double s
            op);
 }
 
-static void compute_waited(void *ctx, uint32_t lane, double start, double seconds)
+static void compute_waited(void *ctx, const struct st_stall *stall, double start, double seconds)
 {
     struct recorded *r = ctx;
 
     record(r,
-           (struct st_lane_span){
-               .start = start, .end = start + seconds, .cause = 1 + lane, .kind = st_span_kind_of_lane(r->names[1 + lane])},
-           lane);
+           (struct st_lane_span){.start = start,
+                                 .end = start + seconds,
+                                 .cause = 1 + stall->lane,
+                                 .kind = st_span_kind_of_lane(r->names[1 + stall->lane])},
+           stall->lane);
 }
 
 /* The last step of those that are simulated.  The spans are taken. */

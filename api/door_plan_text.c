@@ -112,6 +112,13 @@ strata_status strata_plan_draw(const struct strata_plan *plan, FILE *file)
     return st_plan_draw(&plan->facts, file);
 }
 
+strata_status strata_plan_write_trace(const struct strata_plan *plan, FILE *file)
+{
+    if (plan == NULL || file == NULL)
+        return st_error_missing(__func__, plan == NULL ? "plan" : "file");
+    return st_plan_trace(&plan->facts, file);
+}
+
 const char *strata_tier_name(strata_tier tier)
 {
     return st_tier_name(tier);

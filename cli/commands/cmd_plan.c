@@ -4,6 +4,7 @@
 #include "cli/commands/plan_advice.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
+#include "core/base/error.h"
 #include "core/base/print.h"
 
 #include <stdio.h>
@@ -40,6 +41,23 @@ strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_
     return st;
 }
 
+strata_status cli_plan_trace(const struct strata_plan *plan, const struct cli_args *args)
+{
+    struct st_new_file file;
+    strata_status st;
+
+    if (args->trace == NULL)
+        return STRATA_OK;
+    if ((st = cli_output_create(&file, "--trace", args->trace, args)) != STRATA_OK)
+        return st;
+    if ((st = st_new_file_stream(&file)) == STRATA_OK)
+        st = strata_plan_write_trace(plan, file.stream);
+    if (st == STRATA_OK)
+        return st_new_file_commit(&file);
+    st_new_file_abort(&file);
+    return st_error_prefix(st, "--trace");
+}
+
 /* What the run would take over from the checkpoint that it goes on from. */
 static strata_status resume(struct cli_run *r, struct cli_checkpoints *checkpoints, const struct cli_args *args)
 {
@@ -69,6 +87,8 @@ int cmd_plan(const struct cli_args *args)
         return cli_plan_advice(args);
     st = cli_output_check("--svg", args->svg, args);
     if (st == STRATA_OK)
+        st = cli_output_check("--trace", args->trace, args);
+    if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);
     if (st == STRATA_OK)
         st = resume(&run, &checkpoints, args);
@@ -85,6 +105,8 @@ int cmd_plan(const struct cli_args *args)
     else if (run.plan != NULL)
         shown = print(&run);
     if (st == STRATA_OK && shown != STRATA_OK)
+        code = cli_fail(shown);
+    if (st == STRATA_OK && (shown = cli_plan_trace(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);
     if (run.plan != NULL && (shown = cli_plan_picture(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);

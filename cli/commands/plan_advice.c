@@ -56,7 +56,7 @@ static const char *of_a_run(const struct cli_args *args)
 {
     /* clang-format off */
     static const char *const names[] = {
-        "dataset", "eval-data", "eval-dataset", "eval-every", "out", "resume", "adapter", "seed", "metrics", "trace",
+        "dataset", "eval-data", "eval-dataset", "eval-every", "out", "resume", "adapter", "seed", "metrics",
         "digest", "tokenizer", "template", "chat-template-kwargs", "date", "layout", "max-samples", "val-size",
         "train-on-prompt", "train-turn-ends", "as-trl", "mask-history", "strict", "no-shuffle"};
     /* clang-format on */
@@ -118,6 +118,11 @@ static strata_status check_outputs(const struct cli_args *args)
 {
     strata_status st = cli_output_check("--write", args->write_config, args);
 
+    if (st == STRATA_OK)
+        st = cli_output_check("--trace", args->trace, args);
+    if (st == STRATA_OK && args->trace != NULL && args->write_config != NULL &&
+        st_new_file_is_same(args->trace, args->write_config))
+        return st_error(STRATA_E_INVAL, "--trace and --write are both %s: give each a file of its own", args->trace);
     if (st != STRATA_OK || args->svg == NULL || (st = cli_output_check("--svg", args->svg, args)) != STRATA_OK ||
         args->write_config == NULL)
         return st;
@@ -267,6 +272,8 @@ int cli_plan_advice(const struct cli_args *args)
             shown = show(&run, advice);
         if (shown == STRATA_OK && run.plan != NULL)
             shown = cli_plan_picture(run.plan, args);
+        if (shown == STRATA_OK && st == STRATA_OK && run.plan != NULL)
+            shown = cli_plan_trace(run.plan, args);
     }
     st = shown != STRATA_OK ? shown : st;
     code = st == STRATA_OK ? 0 : cli_fail(st);

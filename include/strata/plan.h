@@ -146,6 +146,13 @@ STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const struct
  *  @return STRATA_E_INVAL  an argument is NULL */
 STRATA_API strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, FILE *file);
 
+/** Write one simulated step as a Chrome trace (docs/trace.md), which needs the rates of the machine.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL
+ *          STRATA_E_INPUT  the plan does not fit, or a rate that it needs is not known
+ *          STRATA_E_NOMEM */
+STRATA_API strata_status strata_plan_write_trace(const struct strata_plan *plan, FILE *file);
+
 /** Draw an SVG: what lies where, and one simulated step, if the rates that it needs are known.  Of a plan that does not fit, what
  *  lacks.
  *

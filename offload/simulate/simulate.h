@@ -16,6 +16,7 @@
 
 #include "core/base/scratch.h"
 #include "offload/machine/rates.h"
+#include "offload/program/dispatch.h"
 #include "offload/program/program.h"
 
 struct st_simulation {
@@ -41,7 +42,7 @@ struct st_simulation_watch {
     void *ctx;
     void (*began)(void *ctx); /* a step: what was told before is of earlier ones */
     void (*ran)(void *ctx, uint32_t lane, uint32_t op, double start, double seconds);
-    void (*stalled)(void *ctx, uint32_t lane, double start, double seconds); /* lane: that was waited for */
+    void (*stalled)(void *ctx, const struct st_stall *stall, double start, double seconds);
 };
 
 /** The same, watched: *out is the last step that was simulated, which is the one whose pieces were told last. */

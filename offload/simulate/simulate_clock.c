@@ -257,11 +257,13 @@ static void spend(struct st_clock *s, uint32_t lane, uint32_t op, double seconds
         s->watch->ran(s->watch->ctx, lane, op, s->now - s->begun, seconds);
 }
 
-static void stall(struct st_clock *s, uint32_t lane, double seconds)
+static void stall(struct st_clock *s, double seconds)
 {
-    s->step.stall[lane] += seconds;
+    const struct st_stall stall = st_dispatch_stall(&s->dispatch, s->busy);
+
+    s->step.stall[stall.lane] += seconds;
     if (s->watch != NULL)
-        s->watch->stalled(s->watch->ctx, lane, s->now - s->begun, seconds);
+        s->watch->stalled(s->watch->ctx, &stall, s->now - s->begun, seconds);
 }
 
 static void account(struct st_clock *s, double seconds)
@@ -278,7 +280,7 @@ static void account(struct st_clock *s, double seconds)
             spend(s, s->program->ops[op].lane, op, seconds);
         }
     if ((s->busy >> (st_program_called(s->program) ? STRATA_LANE_CALLER : STRATA_LANE_COMPUTE) & 1) == 0)
-        stall(s, st_dispatch_stall(&s->dispatch, s->busy).lane, seconds);
+        stall(s, seconds);
 }
 
 static void end_io(struct st_clock *s, int direction)

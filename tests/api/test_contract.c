@@ -87,6 +87,7 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
     assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
     assert_refused(strata_plan_print_ops(NULL, false, stdout), "plan is NULL");
+    assert_refused(strata_plan_write_trace(NULL, stdout), "plan is NULL");
     assert_refused(strata_machine_measure(NULL, NULL), "machine is NULL");
     assert_refused(strata_machine_measure_links(NULL, NULL), "machine is NULL");
     assert_refused(strata_machine_print(NULL, NULL, stdout), "machine is NULL");

@@ -1,6 +1,7 @@
 /* tests/cli/test_plan_predict.c - strata plan --machine: predictions for hardware that is not here. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
+#include "tests/cli/trace_calls.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 #include "tests/common/test.h"
@@ -123,6 +124,52 @@ TEST(a_slow_disk_is_named)
     assert_true(count(st_json_get(root, "schedules")) >= 4); /* gated and serial, vertical and horizontal */
     st_json_free(root);
     program_free(&p);
+}
+
+/* Seconds of the spans of a category in the lane, which a stall names and an op's row is. */
+static double traced(const st_json *trace, const char *category, const char *lane)
+{
+    double seconds = 0, thread = -1;
+
+    for (const st_json *e = st_json_first(st_json_get(trace, "traceEvents")); e != NULL; e = st_json_next(e)) {
+        const st_json *args = st_json_get(e, "args");
+
+        if (strcmp(json_text(e, "name"), "thread_name") == 0 && strcmp(json_text(args, "name"), lane) == 0)
+            thread = json_number(e, "tid");
+        if (strcmp(json_text(e, "ph"), "X") != 0 || strcmp(json_text(e, "cat"), category) != 0)
+            continue;
+        if (strcmp(category, "stall") == 0 ? strcmp(json_text(args, "lane"), lane) == 0 : json_number(e, "tid") == thread)
+            seconds += json_number(e, "dur") * 1e-6;
+    }
+    return seconds;
+}
+
+/* The simulated step as a trace has each lane's seconds, and those of the stalls; nothing printed changes. */
+TEST(the_simulated_step_is_a_trace)
+{
+#define TRACED "plan --model gpt2 --machine {w}/card.json --nvme /nowhere --json --grad-accum 2 --set strata.cache=0 " SWAPPED
+    const struct workplace *w = *state;
+    const st_json *predicted;
+    struct program p, plain;
+    st_json *root, *trace;
+
+    write_machine(w, "6e8", "12e8", "1e9");
+    root = plan_json(w, &p, TRACED "--trace {w}/t.json");
+    workplace_run_ok(w, &plain, TRACED);
+    assert_string_equal(p.out, plain.out);
+    trace = trace_parse(w, "t.json");
+    predicted = st_json_get(root, "predicted");
+    assert_float_equal(traced(trace, "step", "step"), json_number(root, "predicted_seconds"), 1e-6);
+    for (const st_json *n = st_json_first(st_json_get(predicted, "busy_seconds")); n != NULL; n = st_json_next(n))
+        assert_float_equal(traced(trace, "op", st_json_name(n)), st_json_number(n), 1e-5);
+    for (const st_json *n = st_json_first(st_json_get(predicted, "stall_seconds")); n != NULL; n = st_json_next(n))
+        assert_float_equal(traced(trace, "stall", st_json_name(n)), st_json_number(n), 1e-5);
+    assert_true(traced(trace, "stall", "read_state") > 0);
+    st_json_free(trace);
+    st_json_free(root);
+    program_free(&plain);
+    program_free(&p);
+    workplace_remove(w, "t.json");
 }
 
 /* What checkpoints write beside the sets is said, timed at the rate of writes, and counted with what wears the drives. */

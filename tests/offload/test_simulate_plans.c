@@ -357,12 +357,12 @@ static void op_ran(void *ctx, uint32_t lane, uint32_t op, double start, double s
     told->sum.busy[lane] += seconds;
 }
 
-static void compute_stood_still(void *ctx, uint32_t lane, double start, double seconds)
+static void compute_stood_still(void *ctx, const struct st_stall *stall, double start, double seconds)
 {
     struct told *told = ctx;
 
     assert_true(seconds > 0 && start >= 0);
-    told->sum.stall[lane] += seconds;
+    told->sum.stall[stall->lane] += seconds;
 }
 
 /* The pieces are the step: each lane's, one after the other, add up to what the simulation says of the lane. */
