@@ -403,11 +403,11 @@ strata_status st_handle_check_schedule(const struct strata_engine *e, const char
 static strata_status run_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                               const int32_t *positions, struct strata_step *result)
 {
-    strata_status st = check_batch(engine, "strata_engine_step", tokens, targets, true);
+    strata_status st = STRATA_OK;
     struct strata_step step = {0};
     struct st_step_result r;
 
-    if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
+    if (result != NULL) /* an invalid struct size is found before anything runs */
         st = st_handle_room(result, sizeof(struct strata_step), "strata_step");
     if (st == STRATA_OK)
         st = st_handle_check_schedule(engine, "strata_engine_step");
@@ -424,6 +424,49 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     return st_handle_result(result, &step, sizeof(step), "strata_step");
 }
 
+struct fed {
+    strata_feed_fn *feed;
+    void *ctx;
+};
+
+static strata_status feed_turn(void *ctx, struct st_turn *t)
+{
+    const struct fed *fed = ctx;
+    struct strata_turn turn = {.kind = (enum strata_turn_kind)t->kind,
+                               .micro = t->micro,
+                               .tokens = t->tokens,
+                               .targets = t->targets,
+                               .positions = t->positions,
+                               .loss = t->loss,
+                               .lr = t->lr,
+                               .weight_decay = t->weight_decay};
+    const strata_status st = fed->feed(fed->ctx, &turn);
+
+    t->weight = turn.weight;
+    t->lr = turn.lr;
+    t->weight_decay = turn.weight_decay;
+    t->drop = turn.drop;
+    return st == STRATA_OK ? st : st_error(st, "the step's feed has ended it");
+}
+
+strata_status strata_engine_step_fed(struct strata_engine *engine, strata_feed_fn *feed, void *ctx, struct strata_step *result)
+{
+    struct fed fed = {feed, ctx};
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_TRAINS);
+
+    if (st != STRATA_OK)
+        return st;
+    st = feed == NULL ? st_error_missing(__func__, "feed") : st_handle_check_decoder(engine->plan->model, __func__);
+    if (st == STRATA_OK && engine->plan->model->use != STRATA_USE_TRAIN)
+        st = st_error(STRATA_E_INVAL, "%s: the model was opened for another use", __func__);
+    if (st == STRATA_OK && (st = st_engine_feed(engine->run.engine, feed_turn, &fed)) == STRATA_OK) {
+        st = run_step(engine, NULL, NULL, NULL, result);
+        (void)st_engine_feed(engine->run.engine, NULL, NULL);
+    }
+    st_handle_leave(engine);
+    return st;
+}
+
 strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                  const int32_t *positions, struct strata_step *result)
 {
@@ -431,7 +474,8 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
 
     if (st != STRATA_OK)
         return st;
-    st = run_step(engine, tokens, targets, positions, result);
+    if ((st = check_batch(engine, __func__, tokens, targets, true)) == STRATA_OK)
+        st = run_step(engine, tokens, targets, positions, result);
     st_handle_leave(engine);
     return st;
 }

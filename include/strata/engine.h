@@ -164,6 +164,46 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
 STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             const int32_t *positions, struct strata_step *result);
 
+/** What a step that is fed asks for (strata_engine_step_fed()). */
+enum strata_turn_kind {
+    STRATA_TURN_FORWARD = 0,  /**< the next micro-batch */
+    STRATA_TURN_BACKWARD = 1, /**< what its loss counts: forward has been computed, backward follows */
+    STRATA_TURN_END = 2,      /**< the rates of the update: all micro-batches have been computed */
+};
+struct strata_turn {
+    enum strata_turn_kind kind;
+    uint32_t micro;
+    int32_t *tokens, *targets, *positions; /**< FORWARD: [micro_batch * seq_len] to be filled, as strata_engine_step() takes them;
+                                                positions is NULL unless the model was opened with documents */
+    double loss;                           /**< BACKWARD: the micro-batch's, summed over its targets */
+    double weight;           /**< BACKWARD, out: what this sum is multiplied by in what the step minimises.  0 unless set */
+    double lr, weight_decay; /**< END, out: of this step's update; as the configuration says unless set */
+    bool drop;               /**< END, out: no update is made; the step counts as a skipped one */
+};
+
+/** Answers a turn, in its own time: the engine waits.  It may call no function of the library but strata_engine_cancel().
+ *
+ *  @return other than STRATA_OK: the engine ends with it
+ *
+ *  Thread  the one that called strata_engine_step_fed(). */
+typedef strata_status strata_feed_fn(void *ctx, struct strata_turn *turn);
+
+/**
+ * One optimizer step whose micro-batches come one by one, for programs that need a micro-batch's loss before they have the next,
+ * or that weight them: strata_engine_step() otherwise.  A micro-batch of no targets and weight 0 adds nothing.
+ *
+ * @param feed    called for each micro-batch in turn, FORWARD and then BACKWARD, and with END
+ * @param result  out, or NULL; its step_size is set.  loss is the mean over all targets
+ *
+ * @return STRATA_E_INVAL  feed is NULL; the plan takes micro-batches together (set strata.accumulation horizontal) or updates in
+ *                         backward, has its lookup's table on NVMe and several micro-batches, several ranks, or a device with
+ *                         queues: nothing has run
+ *         STRATA_E_INPUT  a token, target or position as strata_engine_step() refuses it: the engine has ended
+ *         otherwise as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_step_fed(struct strata_engine *engine, strata_feed_fn *feed, void *ctx,
+                                                struct strata_step *result);
+
 /**
  * Ask all ranks of a run for something after a step that is the same on each, such as to stop or to save. The bits mean what the
  * caller says; strata_step.requests gives them to every rank: those of this step, or where it has gone too far for that, of the

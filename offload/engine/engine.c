@@ -249,7 +249,7 @@ strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *to
 }
 
 /* A document's first token has position 0, and each other one more than the token before; a sequence begins a document. */
-static strata_status take_positions(const struct st_workload *w, int32_t *into, const int32_t *positions, uint64_t count)
+strata_status st_engine_take_positions(const struct st_workload *w, int32_t *into, const int32_t *positions, uint64_t count)
 {
     if (!w->documents)
         return positions == NULL ? STRATA_OK
@@ -278,9 +278,14 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
 
     if (eng->caller != NULL)
         return st_error(STRATA_E_INVAL, "the caller computes this model's layers: begin a step");
+    if (tokens == NULL) { /* they are fed */
+        memset(&eng->result, 0, sizeof(eng->result));
+        eng->target_count = eng->feed.taken = 0;
+        return STRATA_OK;
+    }
     st = st_engine_check_ids(eng, tokens, targets, count);
     if (st == STRATA_OK)
-        st = take_positions(w, into + 2 * count, positions, count);
+        st = st_engine_take_positions(w, into + 2 * count, positions, count);
     if (st != STRATA_OK)
         return st;
     memset(&eng->result, 0, sizeof(eng->result));

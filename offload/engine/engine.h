@@ -149,6 +149,18 @@ uint64_t st_engine_steps(const struct st_engine *eng);
  *  update or a finite loss.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine stays usable. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
                              struct st_step_result *result);
+/* What a step that is fed asks for: struct strata_turn of strata/engine.h, which says what is in and out. */
+struct st_turn {
+    enum st_turn_kind { ST_TURN_FORWARD, ST_TURN_BACKWARD, ST_TURN_END } kind;
+    uint32_t micro;
+    int32_t *tokens, *targets, *positions;
+    double loss, weight, lr, weight_decay;
+    bool drop;
+};
+typedef strata_status st_feed_fn(void *ctx, struct st_turn *turn);
+/** Feed the following steps, whose tokens, targets and positions are then NULL; NULL: no more.  E_INVAL: this program, or device,
+ *  takes whole steps. */
+strata_status st_engine_feed(struct st_engine *eng, st_feed_fn *feed, void *ctx);
 /* What a step has saved. */
 struct st_saved {
     strata_status status; /* OK, or why nothing is saved: then the two others are empty, and the sentence is the last error */
@@ -200,8 +212,8 @@ struct st_values {
     uint64_t first, elems;
     strata_dtype dtype; /* of the caller's array */
 };
-/** Read or write it; flushes first.  Collective, all ranks alike; a read gives all of it to each.  What is written is rounded as a
- *  load rounds it.  E_INVAL: what is frozen is in a checkpoint of this run already. */
+/** Read or write it; flushes first.  Collective, all ranks alike; a read gives all of it to each.  What is written is rounded as
+ * a load rounds it.  E_INVAL: what is frozen is in a checkpoint of this run already. */
 strata_status st_engine_read_values(struct st_engine *eng, const struct st_values *what, void *out);
 strata_status st_engine_write_values(struct st_engine *eng, const struct st_values *what, const void *in);
 

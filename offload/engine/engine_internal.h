@@ -127,6 +127,12 @@ struct st_engine {
     uint64_t target_count; /* of the running step */
     double divisor; /* of its gradients, beside the loss scale: 1, or what the ranks' callers give, 0 once one has dropped it */
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
+    struct {
+        st_feed_fn *fn; /* NULL: steps have their tokens */
+        void *ctx;
+        uint32_t taken; /* micro-batches of the running step that are there */
+        double weight;  /* of the one whose backward is computed */
+    } feed;
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */
     struct st_engine_comm *comm;   /* NULL: one rank */
@@ -163,6 +169,18 @@ static inline struct st_moments st_engine_moments(const struct st_program *progr
                                .position = chunk->position};
 }
 
+/* engine_feed.c, in a step that is fed: whether an op that is ready may run, or would ask for a micro-batch before the last one
+ * is computed; what is asked for before it runs. */
+bool st_engine_feed_due(const struct st_engine *eng, uint32_t op);
+strata_status st_engine_feed_before(struct st_engine *eng, const struct st_op *op);
+static inline bool st_engine_is_fed(const struct st_engine *eng)
+{
+    return eng->feed.fn != NULL && (eng->dispatch.phase & (ST_PHASE_EVAL | ST_PHASE_EPILOGUE)) == 0;
+}
+/* engine_ops.c: rows of the lookup's page of an op, for `count` micro-batches from `micro` on. */
+strata_status st_engine_gather_host(struct st_engine *eng, const struct st_op *op, uint32_t micro, uint32_t count);
+/* engine.c: as strata_engine_step() checks them. */
+strata_status st_engine_take_positions(const struct st_workload *w, int32_t *into, const int32_t *positions, uint64_t count);
 /* engine.c: reset to the state before the first step. */
 void st_engine_start_run(struct st_engine *eng);
 /* Check that every id is in the vocabulary, or, for targets (NULL: none), below 0.  E_INPUT names the first that is not. */

@@ -221,16 +221,18 @@ static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
     }
 }
 
-static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
+strata_status st_engine_gather_host(struct st_engine *eng, const struct st_op *op, uint32_t micro, uint32_t count)
 {
     const struct st_workload *w = &eng->program->workload;
+    const uint64_t first = (uint64_t)micro * rows_to_gather(eng);
+    const size_t row_bytes = w->hidden * strata_dtype_bytes(w->dtype);
     struct gather g = {.row_first = w->pages[op->page].row_first,
                        .row_count = w->pages[op->page].row_count,
                        .table = st_engine_operand(eng, op, ST_ROLE_WEIGHT),
-                       .tokens = st_engine_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), eng->program->rank),
-                       .rows = st_engine_operand(eng, op, ST_ROLE_ROWS),
-                       .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
-                       .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
+                       .tokens = st_engine_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), eng->program->rank) + first,
+                       .rows = (unsigned char *)st_engine_operand(eng, op, ST_ROLE_ROWS) + first * row_bytes,
+                       .row_bytes = row_bytes,
+                       .count = (uint64_t)rows_to_gather(eng) * count};
     strata_status st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT));
 
     if (st_program_cuts(eng->program) > 1) {
@@ -242,6 +244,12 @@ static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
     if (st == STRATA_OK)
         st_workers_run(eng->workers, gather_rows, &g, (g.count + GATHER_ROWS - 1) / GATHER_ROWS);
     return st;
+}
+
+/* Of a step that is fed what is there; the rest follows (engine_feed.c). */
+static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
+{
+    return st_engine_gather_host(eng, op, 0, st_engine_is_fed(eng) ? 1 : eng->program->workload.grad_accum);
 }
 
 #define SCATTER_COLUMNS 128u
@@ -357,6 +365,15 @@ static strata_status scatter_micro(struct st_engine *eng, const struct st_op *op
 
 /* --- the model's --- */
 
+static float loss_gradient(const struct st_engine *eng)
+{
+    const uint64_t targets = eng->target_count;
+
+    if (st_engine_is_fed(eng))
+        return (float)(eng->train.update_scale * eng->feed.weight);
+    return targets > 0 ? (float)(eng->train.update_scale / (double)targets) : 0.0f;
+}
+
 /* Operands that the op lacks are NULL in the call. */
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
@@ -393,7 +410,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .targets = tokens + (w->grad_accum + op->micro) * rows,
         .positions = w->documents ? tokens + (2 * w->grad_accum + op->micro) * rows : NULL,
         .loss_sum = st_scalars_losses(eng->program, scalars) + st_program_global_micro(eng->program, op->micro),
-        .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
+        .loss_gradient = loss_gradient(eng),
         .trains = eng->dispatch.phase != ST_PHASE_EVAL,
         .sequence = eng->train.sequences + (uint64_t)st_program_global_micro(eng->program, op->micro) * w->micro_batch,
         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
@@ -485,6 +502,12 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
 {
     run_fn *run = functions[op->kind];
 
+    if (st_engine_is_fed(eng)) {
+        const strata_status st = st_engine_feed_before(eng, op);
+
+        if (st != STRATA_OK)
+            return st;
+    }
     if (run == NULL)
         run = st_op_copies((enum st_op_kind)op->kind) ? copy : call_model;
     return run(eng, op);

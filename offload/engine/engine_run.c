@@ -374,7 +374,8 @@ static uint64_t events_seen(struct st_engine *eng)
 static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progressed)
 {
     struct st_dispatch *d = &eng->dispatch;
-    const uint32_t op = st_dispatch_pick(d);
+    const uint32_t ready = st_dispatch_pick(d);
+    const uint32_t op = ready != ST_NO_OP && st_engine_is_fed(eng) && !st_engine_feed_due(eng, ready) ? ST_NO_OP : ready;
     strata_status st = STRATA_OK;
 
     if (op == ST_NO_OP) {
