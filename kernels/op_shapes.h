@@ -28,6 +28,8 @@ struct st_attention {
      * the first row of a sequence begins one.  A row attends to its own document.  NULL: a sequence is one document.
      * attention_cached does not read it. */
     const int32_t *positions;
+    /* [heads] dt, device: a score beside the keys' of each row, of a key without a value.  NULL: none. */
+    const void *sinks;
 };
 
 /* RMSNorm of `heads` groups of `cols` elements that follow each other at the start of each row; all share the weight. */
@@ -82,6 +84,45 @@ struct st_dropout {
     float scale;    /* 1 / (1 - p) */
     bool add;       /* to += what is kept; else what is not kept is 0 */
     strata_dtype from;
+};
+
+/* Which k of `experts` compute each row, and with what weights, from the row's logits [experts].  The k largest logits are
+ * chosen, of equal ones those of lower index.  A weight is the softmax over all logits, in fp32. */
+struct st_route {
+    uint32_t rows, experts, k;
+    bool divided;    /* weights are divided by the row's sum of them */
+    bool after;      /* weights are the softmax over the chosen logits instead */
+    bool round;      /* weights are rounded to dt in the end */
+    strata_dtype dt; /* of logits and their gradient */
+};
+
+/* A slice of the experts: first .. first + count - 1.  The rows' choices stand sorted by expert, and by row within one: expert e
+ * has places offsets[e] .. offsets[e + 1] - 1 of rows * k.  A tensor over a slice has its places as rows, from offsets[first] on:
+ * rows * min(k, count) of them at most, of which those behind the last one are neither read nor written. */
+struct st_experts {
+    uint32_t rows, experts, k; /* of the route */
+    uint32_t first, count;
+};
+
+/* A product for each expert of a slice, named as st_matmul's.  m is 0: the expert's rows of C = A op(B) + bias with its matrix B.
+ * Or k is 0: its matrix C [m, n] = or += A^T B over its rows; of an expert without rows 0 is written.  An expert's matrix begins
+ * `stride` elements after that of the one before, its bias `bias_stride`. */
+struct st_expert_matmul {
+    struct st_experts of;
+    uint32_t m, n, k;
+    uint32_t lda, ldb, ldc; /* elements between rows as stored */
+    bool trans_b;           /* stored [n, k] */
+    bool accumulate, bias;
+    uint64_t stride, bias_stride;
+    strata_dtype ab_dtype, c_dtype;
+};
+
+/* The gate of an expert's feed-forward: activation(gate) * up; if limit is not 0 that of gpt_oss instead, g / (1 + exp(-alpha g))
+ * (u
+ * + 1) with g = min(gate, limit), u = up within -limit .. limit. */
+struct st_gate {
+    enum st_activation activation;
+    float alpha, limit;
 };
 
 #endif

@@ -19,6 +19,7 @@ struct st_attention_rows {
     uint32_t rows, keys, first, window;
     const int32_t *positions; /* [rows] or NULL */
     float scale, softcap;     /* a score is scale * s or, if softcap is not 0, softcap * tanh(scale * s / softcap) */
+    const float *sink;        /* one more score of each row, of no key; or NULL */
 };
 
 struct st_ops {
@@ -93,7 +94,7 @@ struct st_ops {
 
     /* --- attention --- */
 
-    /* p = softmax(scores) over the seen keys, 0 elsewhere; lse[r] = log of the sum of exp(score).
+    /* p = softmax(scores) over the seen keys and the sink, 0 elsewhere; lse[r] = log of the sum of exp(score).
      * s [rows, keys] f32 is scratch afterwards; p [rows, keys] dt may be s when dt is F32. */
     void (*attention_probs)(const struct st_attention_rows *at, void *p, float *lse, float *s, strata_dtype dt);
     /* p = exp(score - lse), ds = p * (dp - delta) * the score's slope over the seen keys, 0 elsewhere; p may be s and ds may be
@@ -102,9 +103,10 @@ struct st_ops {
                             const float *lse, const float *delta, strata_dtype dt);
 
     /* One query row against `keys` cached rows: out = sum over keys in order of softmax(scores of q k) v.  out, q: [head_dim];
-     * k, v: [keys][ld], the head's first element; s: [keys] scratch. */
+     * k, v: [keys][ld], the head's first element; s: [keys] scratch; sink: one more score, of no key, or
+     * -INFINITY. */
     void (*attention_row)(void *out, float *s, const void *q, const void *k, const void *v, size_t ld, uint32_t keys,
-                          uint32_t head_dim, float scale, float softcap, strata_dtype dt);
+                          uint32_t head_dim, float scale, float softcap, float sink, strata_dtype dt);
 
     /* --- softmax cross-entropy over one slice of the vocabulary: entries first .. first + cols - 1 --- */
 
@@ -117,6 +119,29 @@ struct st_ops {
                       uint32_t cols, uint32_t first, float scale, float softcap, strata_dtype dt);
     /* Sum over rows with target >= 0, in order, of max + log(sum) - target logit, in double. */
     double (*xent_loss)(const float *stats, const int32_t *targets, uint32_t rows);
+
+    /* --- experts --- */
+
+    /* Rows row_first .. row_first + rows - 1 of whole tensors: see route_choose and route_backward of
+     * offload/device/tensor_ops.h. */
+    void (*route_rows)(const struct st_route *route, int32_t *ids, float *weights, float *probs, const void *logits,
+                       uint32_t row_first, uint32_t rows);
+    void (*route_backward_rows)(const struct st_route *route, void *dlogits, const float *dweights, const float *probs,
+                                const int32_t *ids, const float *weights, const int64_t *counts, float aux, uint32_t row_first,
+                                uint32_t rows);
+    /* sum = or += weight * y. */
+    void (*weigh_row)(float *sum, const void *y, float weight, bool add, size_t cols, strata_dtype dt);
+    /* dy = weight * d; returns the sum of d * y.  dy may be y. */
+    float (*weigh_row_backward)(void *dy, const void *d, const void *y, float weight, size_t cols, strata_dtype dt);
+    float (*sigmoid_one)(float x);
+    /* As gated_forward and gated_backward, of the gate with a limit. */
+    void (*clamped_forward)(const struct st_gate *gate, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                            strata_dtype dt);
+    void (*clamped_backward)(const struct st_gate *gate, void *dgate_up, void *y, const void *dy, const void *gate_up,
+                             uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* x within -limit .. limit; dx 0 where x, clipped before, is at either. */
+    void (*clip)(void *x, float limit, size_t elems, strata_dtype dt);
+    void (*clip_backward)(void *dx, const void *x, float limit, size_t elems, strata_dtype dt);
 
     /* --- for tests: the functions everything above is made of --- */
     void (*exp_f32)(float *y, const float *x, size_t elems);

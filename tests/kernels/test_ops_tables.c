@@ -3,6 +3,7 @@
 #include "kernels/ops/ops.h"
 #include "tests/common/test.h"
 #include "tests/kernels/kernel_fixture.h"
+#include <math.h>
 #include <string.h>
 
 #define ROWS      5u
@@ -236,8 +237,68 @@ static void run_rope(const struct call *c)
 /* Many keys of a small head, then few of a large one. */
 static void run_attention_row(const struct call *c)
 {
-    c->ops->attention_row(c->out[0], c->out[1], c->x[0], c->x[1], c->x[2], ROWS, c->cols, ROWS, 0.3f, 0.0f, c->dt);
-    c->ops->attention_row(c->out[2], c->out[1], c->x[0], c->x[1], c->x[2], c->cols, ROWS, c->cols, 0.1f, 2.0f, c->dt);
+    c->ops->attention_row(c->out[0], c->out[1], c->x[0], c->x[1], c->x[2], ROWS, c->cols, ROWS, 0.3f, 0.0f, -INFINITY, c->dt);
+    c->ops->attention_row(c->out[2], c->out[1], c->x[0], c->x[1], c->x[2], c->cols, ROWS, c->cols, 0.1f, 2.0f, 1.0f, c->dt);
+}
+
+/* Experts are columns.  Gradients take what the choice gave. */
+static void route(const struct call *c, bool after)
+{
+    const struct st_route route = {.rows = ROWS,
+                                   .experts = c->cols,
+                                   .k = c->cols < 4 ? c->cols : 4,
+                                   .divided = !after,
+                                   .after = after,
+                                   .round = c->cols % 2 == 0,
+                                   .dt = c->dt};
+    static int64_t counts[COLS_MAX];
+    int32_t *const ids = c->out[1];
+    float *const weights = (float *)c->out[1] + ROWS * route.k;
+
+    for (uint32_t e = 0; e < c->cols; e++)
+        counts[e] = kf_bits(3, e) % 1000;
+    c->ops->route_rows(&route, ids, weights, c->out[0], c->x[0], 0, ROWS);
+    c->ops->route_backward_rows(&route, c->out[2], c->f[1], c->out[0], ids, weights, after ? counts : NULL, 1e-3f, 0, ROWS);
+}
+
+static void run_route(const struct call *c)
+{
+    route(c, false);
+}
+
+static void run_route_after(const struct call *c)
+{
+    route(c, true);
+}
+
+static void run_weighed(const struct call *c)
+{
+    const size_t elems = (size_t)ROWS * c->cols;
+    float *const numbers = (float *)c->out[0] + elems;
+
+    c->ops->weigh_row(c->out[0], c->x[0], 0.3f, false, elems, c->dt);
+    c->ops->weigh_row(c->out[0], c->x[1], -1.7f, true, elems, c->dt);
+    numbers[0] = c->ops->weigh_row_backward(c->out[1], c->x[2], c->x[3], 0.6f, elems, c->dt);
+    numbers[1] = c->ops->sigmoid_one(c->f[0][0]);
+}
+
+static void run_clamped(const struct call *c)
+{
+    const struct st_gate gate = {.alpha = 1.702f, .limit = 2.0f};
+    const uint32_t rows = 2;
+
+    c->ops->clamped_forward(&gate, c->out[0], c->x[0], rows, c->cols, c->dt);
+    c->ops->clamped_backward(&gate, c->out[1], c->out[2], c->x[1], c->x[0], rows, c->cols, c->dt);
+}
+
+static void run_clip(const struct call *c)
+{
+    const size_t elems = (size_t)ROWS * c->cols, bytes = elems * strata_dtype_bytes(c->dt);
+
+    memcpy(c->out[0], c->x[0], bytes);
+    memcpy(c->out[1], c->x[1], bytes);
+    c->ops->clip(c->out[0], 1.3f, elems, c->dt);
+    c->ops->clip_backward(c->out[1], c->out[0], 1.3f, elems, c->dt);
 }
 
 static void run_columns(const struct call *c)
@@ -268,12 +329,14 @@ static void run_scatter(const struct call *c)
 static struct st_attention_rows last_rows(const struct call *c, bool bounded)
 {
     static const int32_t positions[ROWS] = {1000, 7, 0, 40, 41};
+    static const float sink = 0.7f;
     struct st_attention_rows at = {.rows = ROWS, .keys = c->cols, .first = c->cols > ROWS ? c->cols - ROWS : 0, .scale = 0.3f};
 
     if (bounded) {
         at.window = 1 + c->cols / 2;
         at.positions = positions;
         at.softcap = 1.5f;
+        at.sink = &sink;
     }
     return at;
 }
@@ -352,6 +415,11 @@ static const struct {
     {"gated, in place", run_gated_in_place},
     {"rope_rows", run_rope},
     {"attention_row", run_attention_row},
+    {"route", run_route},
+    {"route, after the choice", run_route_after},
+    {"weighed rows", run_weighed},
+    {"clamped", run_clamped},
+    {"clip", run_clip},
     {"columns", run_columns},
     {"positions", run_positions},
     {"scatter_columns", run_scatter},

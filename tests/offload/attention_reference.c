@@ -1,6 +1,6 @@
 /* tests/offload/attention_reference.c - see attention_reference.h. */
-#include "tests/common/test.h"
 #include "tests/offload/attention_reference.h"
+#include "tests/common/test.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
 #include <stdlib.h>
@@ -95,6 +95,10 @@ static double probabilities(struct attention_reference *r, uint64_t b, uint64_t 
         r->p[i] = score_of(r, b, h, t, i, &slope);
         top = fmax(top, r->p[i]);
     }
+    if (r->sinks != NULL) {
+        top = fmax(top, r->sinks[h]);
+        sum = exp(r->sinks[h] - top);
+    }
     for (uint64_t i = first; i <= t; i++)
         sum += r->p[i] = exp(r->p[i] - top);
     for (uint64_t i = first; i <= t; i++)
@@ -184,12 +188,13 @@ struct attention_reference ar_create(const struct st_attention *at, const void *
     r.out = zeros(r.out_elems);
     r.lse = zeros(r.lse_elems);
     r.p = zeros(at->seq);
+    r.sinks = at->sinks != NULL ? df_doubles(at->sinks, at->heads, at->dt) : NULL;
     return r;
 }
 
 void ar_destroy(struct attention_reference *r)
 {
-    free(r->qkv), free(r->dqkv), free(r->dout), free(r->out), free(r->lse), free(r->p);
+    free(r->qkv), free(r->dqkv), free(r->dout), free(r->out), free(r->lse), free(r->p), free(r->sinks);
 }
 
 /* What the gradient is of: out . dout. */
@@ -210,4 +215,9 @@ void ar_assert_slope(struct attention_reference *r, uint64_t i)
 
     if (!(fabs(slope - r->dqkv[i]) < 1e-7))
         fail_msg("reference: element %llu is %.9g, differences say %.9g", (unsigned long long)i, r->dqkv[i], slope);
+}
+
+double ar_sink_slope(struct attention_reference *r, uint32_t head)
+{
+    return df_slope(loss, r, &r->sinks[head]);
 }

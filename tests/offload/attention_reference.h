@@ -12,10 +12,11 @@ struct attention_reference {
     double *dout, *out; /* [batch * seq][out_stride]; columns past the heads are nobody's: 0 in out */
     double *lse;        /* [batch][heads][seq] */
     double *p;          /* [seq], scratch */
+    double *sinks;      /* [heads], or NULL */
 };
 
-/** Of operands that have at->dt, and positions that the host may read; dout NULL: zeros.  Nothing is computed yet: out, lse and
- * dqkv are zeros. */
+/** Of operands that have at->dt, and positions and sinks that the host may read; dout NULL: zeros.  Nothing is computed yet: out,
+ * lse and dqkv are zeros. */
 struct attention_reference ar_create(const struct st_attention *at, const void *qkv, const void *dout);
 void ar_destroy(struct attention_reference *r);
 
@@ -28,6 +29,8 @@ void ar_backward_row(struct attention_reference *r, uint64_t b, uint64_t h, uint
 
 /** Fails unless element i of dqkv is the slope of out . dout along element i of qkv, by a central difference. */
 void ar_assert_slope(struct attention_reference *r, uint64_t i);
+/** The same slope along a head's sink. */
+double ar_sink_slope(struct attention_reference *r, uint32_t head);
 
 /** The first key that row t of sample b sees. */
 uint64_t ar_first_key(const struct st_attention *at, uint64_t b, uint64_t t);

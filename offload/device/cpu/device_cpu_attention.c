@@ -224,7 +224,9 @@ static uint64_t head_at(const struct st_attention *at, uint64_t b, uint32_t stri
     return b * at->seq * stride + column + h * at->head_dim;
 }
 
-static struct st_attention_rows rows_of(const struct st_attention *at, uint64_t sample, const struct block *block)
+/* *sink: the head's, if the shape has them. */
+static struct st_attention_rows rows_of(const struct st_attention *at, uint64_t sample, const struct block *block,
+                                        const float *sink)
 {
     return (struct st_attention_rows){
         .rows = block->rows,
@@ -234,6 +236,7 @@ static struct st_attention_rows rows_of(const struct st_attention *at, uint64_t 
         .positions = at->positions != NULL ? at->positions + sample * at->seq + block->first : NULL,
         .scale = st_cpu_attention_scale(at),
         .softcap = at->softcap,
+        .sink = at->sinks != NULL ? sink : NULL,
     };
 }
 
@@ -250,10 +253,11 @@ static void forward_item(void *ctx, uint64_t index, uint32_t worker)
     const struct slice v = operand(job, job->qkv, head_at(at, b, at->qkv_stride, v_column, kv), at->qkv_stride, s + l->v);
     void *const probs = job->op_dt == STRATA_F32 ? s + l->scores : s + l->probs;
     float *const scores = (float *)(void *)(s + l->scores);
+    const float sink = st_cpu_attention_sink(job->cpu->ops, at, h);
 
     for (uint32_t i = 0; i < block_count(at); i++) {
         const struct block block = block_at(at, b, i);
-        const struct st_attention_rows rows = rows_of(at, b, &block);
+        const struct st_attention_rows rows = rows_of(at, b, &block, &sink);
         const uint64_t out_at = head_at(at, b, at->out_stride, 0, h) + (uint64_t)block.first * at->out_stride;
 
         multiply(job, &block, MM_SCORES, worker, scores, row_of(job, q, block.first), row_of(job, k, block.key_first));
@@ -291,7 +295,7 @@ static void backward_head(struct attention_job *job, uint32_t worker, uint64_t b
 
     for (uint32_t i = 0; i < block_count(at); i++) {
         const struct block block = block_at(at, b, i);
-        const struct st_attention_rows rows = rows_of(at, b, &block);
+        const struct st_attention_rows rows = rows_of(at, b, &block, NULL); /* lse has the sink */
         const uint64_t row_at = out_at + (uint64_t)block.first * at->out_stride,
                        sums_at = 4 * (uint64_t)block.key_first * at->head_dim;
         const void *q_rows = row_of(job, q, block.first), *dout_rows = row_of(job, dout, block.first);
@@ -344,4 +348,50 @@ strata_status st_cpu_attention_backward(struct st_device *dev, const struct st_a
         return st;
     st_workers_run(job.cpu->workers, backward_item, &job, (uint64_t)at->batch * at->kv_heads);
     return st_cpu_matmul_status("matmul.run", atomic_load(&job.rc));
+}
+
+/* --- sinks --- */
+
+struct sinks_job {
+    const struct st_ops *ops;
+    const struct st_attention *at;
+    float *dsinks;
+    const void *dout, *out;
+    const float *lse;
+};
+
+/* One head: exp(sink - lse) is what its sink takes of each row, and the key that it stands for has no value. */
+static void sinks_item(void *ctx, uint64_t h, uint32_t worker)
+{
+    const struct sinks_job *job = ctx;
+    const struct st_attention *at = job->at;
+    const float sink = st_cpu_attention_sink(job->ops, at, h);
+    float delta[BLOCK_ROWS], taken[BLOCK_ROWS];
+    double sum = 0;
+
+    (void)worker;
+    for (uint64_t b = 0; b < at->batch; b++)
+        for (uint32_t first = 0; first < at->seq; first += BLOCK_ROWS) {
+            const uint32_t rows = at->seq - first < BLOCK_ROWS ? at->seq - first : BLOCK_ROWS;
+            const uint64_t i = head_at(at, b, at->out_stride, 0, h) + (uint64_t)first * at->out_stride;
+            const float *lse = job->lse + (b * at->heads + h) * at->seq + first;
+
+            job->ops->dot_rows(delta, st_elem(job->dout, i, at->dt), at->out_stride, st_elem(job->out, i, at->dt), at->out_stride,
+                               rows, at->head_dim, at->dt);
+            for (uint32_t r = 0; r < rows; r++)
+                taken[r] = sink - lse[r];
+            job->ops->exp_f32(taken, taken, rows);
+            for (uint32_t r = 0; r < rows; r++)
+                sum -= (double)taken[r] * (double)delta[r];
+        }
+    job->dsinks[h] += (float)sum;
+}
+
+strata_status st_cpu_attention_sinks_backward(struct st_device *dev, const struct st_attention *at, float *dsinks,
+                                              const void *dout, const void *out, const float *lse)
+{
+    struct sinks_job job = {cpu_of(dev)->ops, at, dsinks, dout, out, lse};
+
+    st_workers_run(cpu_of(dev)->workers, sinks_item, &job, at->heads);
+    return STRATA_OK;
 }

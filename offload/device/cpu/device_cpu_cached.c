@@ -43,7 +43,7 @@ static void attend_item(void *ctx, uint64_t index, uint32_t worker)
                             (float *)(void *)(job->scores + worker * job->scores_bytes),
                             st_elem(job->qkv, row * at->qkv_stride + head * d, at->dt), st_elem(job->keys, kv_at, at->dt),
                             st_elem(job->values, kv_at, at->dt), width, (uint32_t)keys, d, st_cpu_attention_scale(at),
-                            at->softcap, at->dt);
+                            at->softcap, st_cpu_attention_sink(job->ops, at, head), at->dt);
 }
 
 strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
