@@ -260,6 +260,15 @@ static strata_status timed_attention_backward(struct st_device *dev, const struc
                                               : c.st);
 }
 
+static strata_status timed_attention_sinks_backward(struct st_device *dev, const struct st_attention *at, float *dsinks,
+                                                    const void *dout, const void *out, const float *lse)
+{
+    const struct st_op_shape s = attention_shape(ST_DEVICE_ATTENTION_SINKS_BACKWARD, at, 0, at->seq);
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE, &s);
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->attention_sinks_backward(c.inner, at, dsinks, dout, out, lse) : c.st);
+}
+
 static strata_status timed_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
                                             void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
@@ -268,6 +277,202 @@ static strata_status timed_attention_cached(struct st_device *dev, const struct 
 
     return st_timed_end(
         &c, c.st == STRATA_OK ? c.tensors->attention_cached(c.inner, at, out, keys, values, qkv, first, rows, workspace) : c.st);
+}
+
+/* --- experts --- */
+
+/* The rows of a slice, were those of all experts equal: how many there are is not known here. */
+static uint64_t rows_of(const struct st_experts *of)
+{
+    return (uint64_t)of->rows * of->k * of->count / of->experts;
+}
+
+/* The other experts' matrices are state_bytes: once read, written, or both. */
+static struct st_op_shape expert_product_shape(const struct st_expert_matmul *mm)
+{
+    const bool matrix = mm->k == 0;
+    const uint64_t rows = matrix ? mm->m : rows_of(&mm->of), depth = matrix ? rows_of(&mm->of) : mm->k;
+    const uint64_t bytes = matrix ? rows * strata_dtype_bytes(mm->c_dtype) : depth * strata_dtype_bytes(mm->ab_dtype);
+
+    return (struct st_op_shape){.op = ST_DEVICE_EXPERTS_MATMUL,
+                                .dt = mm->ab_dtype,
+                                .other = mm->c_dtype,
+                                .more.others = mm->accumulate,
+                                .more.params = mm->bias,
+                                .trans_a = matrix,
+                                .trans_b = mm->trans_b,
+                                .accumulate = mm->accumulate,
+                                .rows = rows,
+                                .cols = mm->n,
+                                .depth = (double)depth,
+                                .state_bytes = (mm->of.count - 1) * bytes * mm->n / (matrix && mm->accumulate ? 1 : 2)};
+}
+
+static strata_status timed_route_choose(struct st_device *dev, const struct st_route *route, int32_t *ids, float *weights,
+                                        float *probs, const void *logits)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_ROUTE_CHOOSE, .rows = route->rows, .cols = route->experts, .heads = route->k, .dt = route->dt});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_choose(c.inner, route, ids, weights, probs, logits) : c.st);
+}
+
+static strata_status timed_route_sort(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
+                                      int32_t *offsets, const int32_t *ids)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ROUTE_SORT, .rows = route->rows, .heads = route->k});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_sort(c.inner, route, order, places, offsets, ids) : c.st);
+}
+
+static strata_status timed_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
+                                        const int32_t *ids, const float *probs)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){.op = ST_DEVICE_ROUTE_TOTALS, .rows = route->rows, .cols = route->experts, .heads = route->k});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_totals(c.inner, route, counts, sums, ids, probs) : c.st);
+}
+
+static strata_status timed_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
+                                          const float *dweights, const float *probs, const int32_t *ids, const float *weights,
+                                          const int64_t *counts, float aux)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_ROUTE_BACKWARD, .rows = route->rows, .cols = route->experts, .heads = route->k, .dt = route->dt});
+
+    return st_timed_end(&c, c.st == STRATA_OK
+                                ? c.tensors->route_backward(c.inner, route, dlogits, dweights, probs, ids, weights, counts, aux)
+                                : c.st);
+}
+
+static strata_status timed_experts_gather(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
+                                          const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                       &(struct st_op_shape){.op = ST_DEVICE_EXPERTS_GATHER, .dt = dt, .rows = rows_of(of), .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_gather(c.inner, of, to, x, order, offsets, cols, dt) : c.st);
+}
+
+static strata_status timed_experts_matmul(struct st_device *dev, const struct st_expert_matmul *mm, void *out, const void *a,
+                                          const void *b, const void *bias, const int32_t *offsets)
+{
+    const struct st_op_shape s = expert_product_shape(mm);
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE, &s);
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_matmul(c.inner, mm, out, a, b, bias, offsets) : c.st);
+}
+
+static strata_status timed_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias,
+                                                 uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
+                                                 strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                       &(struct st_op_shape){.op = ST_DEVICE_EXPERTS_BIAS_BACKWARD, .dt = dt, .rows = rows_of(of), .cols = cols});
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->experts_bias_backward(c.inner, of, dbias, stride, dy, offsets, cols, dt) : c.st);
+}
+
+static strata_status timed_experts_gated_forward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                 void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn,
+                                                 strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                       &(struct st_op_shape){.op = ST_DEVICE_EXPERTS_GATED_FORWARD, .dt = dt, .rows = rows_of(of), .cols = ffn});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_gated_forward(c.inner, of, gate, y, gate_up, offsets, ffn, dt)
+                                              : c.st);
+}
+
+static strata_status timed_experts_gated_backward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                  void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                  const int32_t *offsets, uint32_t ffn, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_EXPERTS_GATED_BACKWARD, .dt = dt, .more.values = y != NULL, .rows = rows_of(of), .cols = ffn});
+
+    return st_timed_end(&c, c.st == STRATA_OK
+                                ? c.tensors->experts_gated_backward(c.inner, of, gate, dgate_up, y, dy, gate_up, offsets, ffn, dt)
+                                : c.st);
+}
+
+static strata_status timed_experts_add(struct st_device *dev, const struct st_experts *of, float *sum, const void *y,
+                                       const float *weights, const int32_t *order, const int32_t *places, const int32_t *offsets,
+                                       uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_EXPERTS_ADD, .dt = dt, .rows = rows_of(of), .cols = cols, .positions = least(of->rows, rows_of(of))});
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->experts_add(c.inner, of, sum, y, weights, order, places, offsets, cols, dt) : c.st);
+}
+
+static strata_status timed_experts_add_backward(struct st_device *dev, const struct st_experts *of, void *dy, float *dweights,
+                                                const void *d, const void *y, const float *weights, const int32_t *order,
+                                                const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_EXPERTS_ADD_BACKWARD,
+                                                                     .dt = dt,
+                                                                     .rows = rows_of(of),
+                                                                     .cols = cols,
+                                                                     .positions = least(of->rows, rows_of(of))});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_add_backward(c.inner, of, dy, dweights, d, y, weights, order,
+                                                                                offsets, cols, dt)
+                                              : c.st);
+}
+
+static strata_status timed_shared_forward(struct st_device *dev, float *sum, const void *y, const void *logits, uint32_t rows,
+                                          uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_SHARED_FORWARD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->shared_forward(c.inner, sum, y, logits, rows, cols, dt) : c.st);
+}
+
+static strata_status timed_shared_backward(struct st_device *dev, void *dy, void *dlogits, const void *d, const void *y,
+                                           const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_SHARED_BACKWARD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->shared_backward(c.inner, dy, dlogits, d, y, logits, rows, cols, dt)
+                                              : c.st);
+}
+
+static strata_status timed_clip(struct st_device *dev, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                                strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_CLIP, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->clip(c.inner, x, limit, rows, cols, stride, dt) : c.st);
+}
+
+static strata_status timed_clip_backward(struct st_device *dev, void *dx, const void *x, float limit, uint32_t rows,
+                                         uint32_t cols, uint32_t stride, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_CLIP_BACKWARD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->clip_backward(c.inner, dx, x, limit, rows, cols, stride, dt) : c.st);
 }
 
 /* --- positions and loss --- */

@@ -87,7 +87,7 @@ static const char *more_text(const struct st_op_shape *shape)
 {
     if (shape->more.values == 0)
         return "";
-    return shape->op == ST_DEVICE_GATED_BACKWARD ? " y" : " residual";
+    return shape->op == ST_DEVICE_GATED_BACKWARD || shape->op == ST_DEVICE_EXPERTS_GATED_BACKWARD ? " y" : " residual";
 }
 
 const char *st_op_shape_text(char out[ST_OP_SHAPE_TEXT], const struct st_op_shape *shape)
@@ -108,7 +108,7 @@ const char *st_op_shape_text(char out[ST_OP_SHAPE_TEXT], const struct st_op_shap
     add(&w, " %s", row->bytes > 0 ? "bytes" : strata_dtype_name(shape->dt != STRATA_DTYPE_INVALID ? shape->dt : STRATA_F32));
     if (shape->other != STRATA_DTYPE_INVALID && shape->other != shape->dt)
         add(&w, " %s", strata_dtype_name(shape->other));
-    if (shape->op == ST_DEVICE_MATMUL || shape->op == ST_DEVICE_THIN)
+    if (row->operands > 0)
         add_product(&w, shape);
     else
         add(&w, "%s%s", more_text(shape), shape->frozen ? " frozen" : "");

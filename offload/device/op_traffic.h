@@ -61,7 +61,23 @@ struct st_device_op_row {
     X(NF4_WIDEN, nf4_widen, .values = 1, .row_bytes = 36) /* rows: records */                              \
     X(ATTENTION_FORWARD, attention_forward, .values = 2, .kv = 2, .lse = 1, .flops = 4)                    \
     X(ATTENTION_BACKWARD, attention_backward, .values = 4, .kv = 4, .lse = 1, .flops = 10)                 \
+    X(ATTENTION_SINKS_BACKWARD, attention_sinks_backward, .values = 2, .lse = 1)                           \
     X(ATTENTION_CACHED, attention_cached, .values = 2, .kv = 4, .kv_table = 2, .flops = 4)                 \
+    X(ROUTE_CHOOSE, route_choose, .values = 1, .floats = 1, .lse = 2) /* cols: experts; heads: k */        \
+    X(ROUTE_SORT, route_sort, .lse = 3)                                                                    \
+    X(ROUTE_TOTALS, route_totals, .floats = 1, .lse = 1)                                                   \
+    X(ROUTE_BACKWARD, route_backward, .values = 1, .floats = 1, .lse = 3)                                  \
+    X(EXPERTS_GATHER, experts_gather, .values = 2, .row_bytes = 4) /* rows: the slice's, were all experts' equal */ \
+    X(EXPERTS_MATMUL, experts_matmul, .operands = 1, .others = 1, .flops = 2) /* of one expert; state_bytes: more matrices */ \
+    X(EXPERTS_BIAS_BACKWARD, experts_bias_backward, .values = 1, .sums = 1)                                \
+    X(EXPERTS_GATED_FORWARD, experts_gated_forward, .values = 3)                                           \
+    X(EXPERTS_GATED_BACKWARD, experts_gated_backward, .values = 5)                                         \
+    X(EXPERTS_ADD, experts_add, .values = 1, .table_sums = 1, .row_bytes = 8) /* positions: rows of the sum */ \
+    X(EXPERTS_ADD_BACKWARD, experts_add_backward, .values = 2, .table = 1, .row_bytes = 12)                \
+    X(SHARED_FORWARD, shared_forward, .values = 1, .floats = 1)                                            \
+    X(SHARED_BACKWARD, shared_backward, .values = 3)                                                       \
+    X(CLIP, clip, .values = 2)                                                                             \
+    X(CLIP_BACKWARD, clip_backward, .values = 3)                                                           \
     X(EMBED_ADD_POSITION, embed_add_position, .values = 2, .table = 1)                                     \
     X(EMBED_POSITION_BACKWARD, embed_position_backward, .values = 1, .table_sums = 1)                      \
     X(XENT_STATS, xent_stats, .floats = 1, .row_bytes = 28)                                                \
@@ -93,7 +109,7 @@ struct st_op_shape {
     uint64_t rows, cols;  /* a plain array: one row.  Attention: rows of the micro-batch x q's columns */
     uint64_t positions;   /* rows of the table that the op uses, each once */
     double depth;         /* matmul: k; attention: positions that a row attends to, on average; rope: head_dim */
-    uint64_t state_bytes; /* update: planes that it reads and writes back (low half and weight, master, moments) */
+    uint64_t state_bytes; /* read and written back.  update: planes (low half and weight, master, moments) */
 };
 
 struct st_op_traffic {

@@ -2,8 +2,8 @@
  *
  * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns. The
  * memory that a call's pointers name must not change until then; structs given by pointer (st_matmul, st_attention, st_rmsnorm,
- * st_rope, st_cast) are copied by the call. All other pointers are to device memory, which the host cannot dereference on `cuda`.
- * offload/device/device.h moves bytes between host and device and has the ops of the engine itself.
+ * st_rope, st_cast, st_route, ...) are copied by the call. All other pointers are to device memory, which the host cannot
+ * dereference on `cuda`. offload/device/device.h moves bytes between host and device and has the ops of the engine itself.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Block shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
@@ -81,11 +81,66 @@ struct st_tensor_ops {
     /* dqkv is overwritten. */
     strata_status (*attention_backward)(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                         const void *out, const float *lse, const void *qkv, void *workspace);
+    /* dsinks[heads] f32 += - sum of exp(sink - lse) <dout, out> over a head's rows, in a fixed order. */
+    strata_status (*attention_sinks_backward)(struct st_device *dev, const struct st_attention *at, float *dsinks,
+                                              const void *dout, const void *out, const float *lse);
     /* Generation: append the keys and values of `rows` rows (positions first..first+rows-1 of one sequence, at->batch 1) to the
      * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  The bits of a row do not
      * depend on the other rows of the call.  workspace: attention_workspace() of the same `at` with seq = the context. */
     strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
                                       const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+
+    /* --- experts: what is routed is data, which no call waits for --- */
+
+    /* ids [rows, k], the largest logit first; weights [rows, k] f32; probs [rows, experts] f32, the softmax of logits. */
+    strata_status (*route_choose)(struct st_device *dev, const struct st_route *route, int32_t *ids, float *weights, float *probs,
+                                  const void *logits);
+    /* order [rows * k]: of each place the choice, row * k + j; places [rows, k]: of each row, ascending; offsets [experts + 1].
+     */
+    strata_status (*route_sort)(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
+                                int32_t *offsets, const int32_t *ids);
+    /* counts[experts] += choices, sums[experts] += probs, rows in index order. */
+    strata_status (*route_totals)(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
+                                  const int32_t *ids, const float *probs);
+    /* dlogits from dweights [rows, k], and from aux * counts[expert] as gradient of each prob; counts NULL: none. */
+    strata_status (*route_backward)(struct st_device *dev, const struct st_route *route, void *dlogits, const float *dweights,
+                                    const float *probs, const int32_t *ids, const float *weights, const int64_t *counts,
+                                    float aux);
+    /* to: the slice's rows of x [rows, cols]. */
+    strata_status (*experts_gather)(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
+                                    const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+    /* An expert's rows are cut into 128 and then into powers of two that fall: the bits of its result depend on how many it has,
+     * and on nothing of other experts. */
+    strata_status (*experts_matmul)(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
+                                    const void *b, const void *bias, const int32_t *offsets);
+    /* dbias[cols] f32 of each expert += column sums of its rows of dy. */
+    strata_status (*experts_bias_backward)(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
+                                           const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+    /* As gated_forward and gated_backward, over the slice's rows. */
+    strata_status (*experts_gated_forward)(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                           void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn, strata_dtype dt);
+    strata_status (*experts_gated_backward)(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                            void *dgate_up, void *y, const void *dy, const void *gate_up, const int32_t *offsets,
+                                            uint32_t ffn, strata_dtype dt);
+    /* sum [rows, cols] f32 += weight * y, y the slice's rows, each row's experts in ascending order; weights NULL: 1. */
+    strata_status (*experts_add)(struct st_device *dev, const struct st_experts *of, float *sum, const void *y,
+                                 const float *weights, const int32_t *order, const int32_t *places, const int32_t *offsets,
+                                 uint32_t cols, strata_dtype dt);
+    /* dy = weight * d [rows, cols] for the slice's rows; their dweights [rows, k] f32 = <d, y>.  dy may be y. */
+    strata_status (*experts_add_backward)(struct st_device *dev, const struct st_experts *of, void *dy, float *dweights,
+                                          const void *d, const void *y, const float *weights, const int32_t *order,
+                                          const int32_t *offsets, uint32_t cols, strata_dtype dt);
+    /* sum [rows, cols] f32 = y, times 1 / (1 + exp(-logit)) of the row unless logits [rows] is NULL. */
+    strata_status (*shared_forward)(struct st_device *dev, float *sum, const void *y, const void *logits, uint32_t rows,
+                                    uint32_t cols, strata_dtype dt);
+    /* dy and dlogits [rows] from d; dy may be y. */
+    strata_status (*shared_backward)(struct st_device *dev, void *dy, void *dlogits, const void *d, const void *y,
+                                     const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* x within -limit .. limit, and dx 0 where x, clipped, is at either end.  `cols` elements of rows `stride` apart. */
+    strata_status (*clip)(struct st_device *dev, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                          strata_dtype dt);
+    strata_status (*clip_backward)(struct st_device *dev, void *dx, const void *x, float limit, uint32_t rows, uint32_t cols,
+                                   uint32_t stride, strata_dtype dt);
 
     /* x[r] += pos[position of r], rounded once; positions [rows] as in st_attention, NULL: r % seq. */
     strata_status (*embed_add_position)(struct st_device *dev, void *x, const void *pos, const int32_t *positions, uint32_t rows,

@@ -281,6 +281,7 @@ static struct st_attention inner_attention(const struct mirror *m, const struct 
     struct st_attention inner = *attention;
 
     inner.positions = at(m, attention->positions);
+    inner.sinks = at(m, attention->sinks);
     return inner;
 }
 
@@ -312,6 +313,149 @@ static strata_status mirror_attention_cached(struct st_device *dev, const struct
 
     return leave(m, m->ops->tensors->attention_cached(m->inner, &inner, at(m, out), at(m, keys), at(m, values), at(m, qkv), first,
                                                       rows, at(m, workspace)));
+}
+
+static strata_status mirror_attention_sinks_backward(struct st_device *dev, const struct st_attention *attention, float *dsinks,
+                                                     const void *dout, const void *out, const float *lse)
+{
+    struct mirror *m = enter(dev);
+    const struct st_attention inner = inner_attention(m, attention);
+
+    return leave(m,
+                 m->ops->tensors->attention_sinks_backward(m->inner, &inner, at(m, dsinks), at(m, dout), at(m, out), at(m, lse)));
+}
+
+static strata_status mirror_route_choose(struct st_device *dev, const struct st_route *route, int32_t *ids, float *weights,
+                                         float *probs, const void *logits)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->route_choose(m->inner, route, at(m, ids), at(m, weights), at(m, probs), at(m, logits)));
+}
+
+static strata_status mirror_route_sort(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
+                                       int32_t *offsets, const int32_t *ids)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->route_sort(m->inner, route, at(m, order), at(m, places), at(m, offsets), at(m, ids)));
+}
+
+static strata_status mirror_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
+                                         const int32_t *ids, const float *probs)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->route_totals(m->inner, route, at(m, counts), at(m, sums), at(m, ids), at(m, probs)));
+}
+
+static strata_status mirror_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
+                                           const float *dweights, const float *probs, const int32_t *ids, const float *weights,
+                                           const int64_t *counts, float aux)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->route_backward(m->inner, route, at(m, dlogits), at(m, dweights), at(m, probs), at(m, ids),
+                                                    at(m, weights), at(m, counts), aux));
+}
+
+static strata_status mirror_experts_gather(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
+                                           const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_gather(m->inner, of, at(m, to), at(m, x), at(m, order), at(m, offsets), cols, dt));
+}
+
+static strata_status mirror_experts_matmul(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
+                                           const void *b, const void *bias, const int32_t *offsets)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_matmul(m->inner, mm, at(m, c), at(m, a), at(m, b), at(m, bias), at(m, offsets)));
+}
+
+static strata_status mirror_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias,
+                                                  uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
+                                                  strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m,
+                 m->ops->tensors->experts_bias_backward(m->inner, of, at(m, dbias), stride, at(m, dy), at(m, offsets), cols, dt));
+}
+
+static strata_status mirror_experts_gated_forward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                  void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn,
+                                                  strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m,
+                 m->ops->tensors->experts_gated_forward(m->inner, of, gate, at(m, y), at(m, gate_up), at(m, offsets), ffn, dt));
+}
+
+static strata_status mirror_experts_gated_backward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                   void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                   const int32_t *offsets, uint32_t ffn, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_gated_backward(m->inner, of, gate, at(m, dgate_up), at(m, y), at(m, dy),
+                                                            at(m, gate_up), at(m, offsets), ffn, dt));
+}
+
+static strata_status mirror_experts_add(struct st_device *dev, const struct st_experts *of, float *sum, const void *y,
+                                        const float *weights, const int32_t *order, const int32_t *places, const int32_t *offsets,
+                                        uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_add(m->inner, of, at(m, sum), at(m, y), at(m, weights), at(m, order), at(m, places),
+                                                 at(m, offsets), cols, dt));
+}
+
+static strata_status mirror_experts_add_backward(struct st_device *dev, const struct st_experts *of, void *dy, float *dweights,
+                                                 const void *d, const void *y, const float *weights, const int32_t *order,
+                                                 const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_add_backward(m->inner, of, at(m, dy), at(m, dweights), at(m, d), at(m, y),
+                                                          at(m, weights), at(m, order), at(m, offsets), cols, dt));
+}
+
+static strata_status mirror_shared_forward(struct st_device *dev, float *sum, const void *y, const void *logits, uint32_t rows,
+                                           uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->shared_forward(m->inner, at(m, sum), at(m, y), at(m, logits), rows, cols, dt));
+}
+
+static strata_status mirror_shared_backward(struct st_device *dev, void *dy, void *dlogits, const void *d, const void *y,
+                                            const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->shared_backward(m->inner, at(m, dy), at(m, dlogits), at(m, d), at(m, y), at(m, logits), rows,
+                                                     cols, dt));
+}
+
+static strata_status mirror_clip(struct st_device *dev, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                                 strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->clip(m->inner, at(m, x), limit, rows, cols, stride, dt));
+}
+
+static strata_status mirror_clip_backward(struct st_device *dev, void *dx, const void *x, float limit, uint32_t rows,
+                                          uint32_t cols, uint32_t stride, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->clip_backward(m->inner, at(m, dx), at(m, x), limit, rows, cols, stride, dt));
 }
 
 static strata_status mirror_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens,
@@ -427,6 +571,22 @@ static const struct st_tensor_ops mirror_tensors = {
     .attention_forward = mirror_attention_forward,
     .attention_backward = mirror_attention_backward,
     .attention_cached = mirror_attention_cached,
+    .attention_sinks_backward = mirror_attention_sinks_backward,
+    .route_choose = mirror_route_choose,
+    .route_sort = mirror_route_sort,
+    .route_totals = mirror_route_totals,
+    .route_backward = mirror_route_backward,
+    .experts_gather = mirror_experts_gather,
+    .experts_matmul = mirror_experts_matmul,
+    .experts_bias_backward = mirror_experts_bias_backward,
+    .experts_gated_forward = mirror_experts_gated_forward,
+    .experts_gated_backward = mirror_experts_gated_backward,
+    .experts_add = mirror_experts_add,
+    .experts_add_backward = mirror_experts_add_backward,
+    .shared_forward = mirror_shared_forward,
+    .shared_backward = mirror_shared_backward,
+    .clip = mirror_clip,
+    .clip_backward = mirror_clip_backward,
     .embed_add_position = mirror_embed_add_position,
     .embed_position_backward = mirror_embed_position_backward,
     .xent_stats = mirror_xent_stats,

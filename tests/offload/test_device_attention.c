@@ -35,14 +35,22 @@ static void assert_padding(const void *p, uint64_t rows, uint32_t stride, uint64
 struct option {
     uint32_t window;
     float scale, softcap;
-    bool documents;
+    bool documents, sinks;
 };
 
 static const struct option plain = {0};
 static const struct option options[] = {
-    {.window = 1},     {.window = 7},       {.window = 64},
-    {.window = 70},    {.window = 100000},  {.scale = 0.3f},
-    {.softcap = 2.0f}, {.documents = true}, {.window = 20, .scale = 0.2f, .softcap = 3.0f, .documents = true},
+    {.window = 1},
+    {.window = 7},
+    {.window = 64},
+    {.window = 70},
+    {.window = 100000},
+    {.scale = 0.3f},
+    {.softcap = 2.0f},
+    {.documents = true},
+    {.window = 20, .scale = 0.2f, .softcap = 3.0f, .documents = true},
+    {.sinks = true},
+    {.window = 20, .documents = true, .sinks = true},
 };
 
 static void set_option(struct df_device *d, struct st_attention *at, const struct option *o)
@@ -56,6 +64,21 @@ static void set_option(struct df_device *d, struct st_attention *at, const struc
         ar_documents(positions, at->batch, at->seq, 5);
         at->positions = positions;
     }
+    if (o->sinks)
+        at->sinks = df_random(d, at->heads, at->dt, 6, 3, 1);
+}
+
+/* Added to what is there. */
+static void check_sinks(struct df_device *d, struct attention_reference *r, const void *dout, const void *out, const float *lse)
+{
+    float *dsinks = df_random(d, r->at.heads, STRATA_F32, 7, 1, 0);
+    double *want = df_doubles(dsinks, r->at.heads, STRATA_F32);
+
+    for (uint32_t h = 0; h < r->at.heads; h++)
+        want[h] += ar_sink_slope(r, h);
+    df_ok(d->tensors->attention_sinks_backward(d->dev, &r->at, dsinks, dout, out, lse));
+    df_assert_close("attention dsinks", dsinks, STRATA_F32, want, r->at.heads, df_tolerance(r->at.dt));
+    free(want);
 }
 
 static void check_shape(const struct st_attention *shape, strata_dtype dt, bool widen, const struct option *o)
@@ -82,6 +105,8 @@ static void check_shape(const struct st_attention *shape, strata_dtype dt, bool 
     df_assert_close("attention out", out, dt, r.out, r.out_elems, df_tolerance(dt));
     df_assert_close("attention lse", lse, STRATA_F32, r.lse, r.lse_elems, df_tolerance(STRATA_F32));
     df_assert_close("attention dqkv", dqkv, dt, r.dqkv, r.qkv_elems, df_tolerance(dt));
+    if (at.sinks != NULL)
+        check_sinks(&d, &r, dout, out, lse);
     assert_padding(out, rows, at.out_stride, ar_key_column(&at), dt);
     assert_padding(dqkv, rows, at.qkv_stride, ar_end_column(&at), dt);
     ar_destroy(&r);
@@ -118,7 +143,9 @@ TEST(options_match)
     static const struct st_attention several = SHAPE(2, 135, 2, 1, 24, 100, 50);
     static const uint32_t dims[] = {64, 80, 96, 128, 256};
 
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+    const bool has_sinks = st_device_find(DF_DEVICE)->tensors->attention_sinks_backward != NULL;
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) - (has_sinks ? 0 : 2); i++)
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
             if (sample_takes(i, 3, dt))
                 check_shape(&several, dt, i % 2 == 0, &options[i]);
