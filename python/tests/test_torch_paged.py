@@ -16,12 +16,17 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
     print("torch or transformers is not installed")
     sys.exit(77)
 
+import safetensors.torch
 import torch
-import transformers
 from torch.nn import functional
 
 from strata import deepspeed
 from strata.torch import Engine, trace
+from strata.torch.mapped import release, source_of
+
+if __name__ == "__main__":  # one of several ranks, or a script
+    deepspeed.install()
+import transformers
 
 torch.set_num_threads(1)
 
@@ -179,18 +184,17 @@ class Bits(unittest.TestCase):
         self.assertEqual(len([line for line in told.output if "gradient checkpointing is turned off" in line]), 1)
         self.same(paged, run(llama(), "resident"), "checkpointing")
 
-    def test_two_ranks_have_the_bits_of_one(self) -> None:
+    def test_two_and_four_ranks_have_the_bits_of_one(self) -> None:
+        """The ranks' model comes from a file, within zero.Init."""
         with tempfile.TemporaryDirectory() as scratch:
-            done = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, scratch],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-                capture_output=True, text=True, timeout=200, check=False,
-            )  # fmt: skip
-            self.assertEqual(done.returncode, 0, done.stderr)
-            one = run_rank(0, 1, scratch)
-            for rank in range(2):
-                other = torch.load(Path(scratch) / f"{rank}.pt", weights_only=False)
-                self.same(([], other), ([], one), f"rank {rank}")
+            first = wide()
+            first.save_pretrained(f"{scratch}/model")
+            one = run_rank(first, 0, 1, scratch)
+            for ranks in (2, 4):
+                run_script("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__, scratch)
+                for rank in range(ranks):
+                    other = torch.load(Path(scratch) / f"{rank}.pt", weights_only=False)
+                    self.same(([], other), ([], one), f"rank {rank} of {ranks}")
 
 
 class Weights(unittest.TestCase):
@@ -282,6 +286,88 @@ class Weights(unittest.TestCase):
         with self.assertLogs("strata", "WARNING") as said:
             self.assertEqual(train(engine, range(2)), train(other, range(2)))
         self.assertIn("is given 2560 bytes, more than a boundary of 64", said.output[0])
+
+
+MEMORY = """
+import re, sys
+from strata import deepspeed
+deepspeed.install()
+import torch, transformers
+from transformers.integrations import HfDeepSpeedConfig
+
+def peak():
+    text = open("/proc/self/status").read()
+    told.append(int(re.search(r"VmHWM:\\s+(\\d+)", text)[1]) >> 10)
+
+told, place = [], sys.argv[1]
+offload = {"device": "nvme", "nvme_path": place}
+zero = {"stage": 3, "offload_param": offload, "offload_optimizer": offload}
+config = {"train_batch_size": 1, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+          "zero_optimization": zero, "strata": {"device_memory": "128MiB", "host_memory": "192MiB"}}
+deepspeed.init_distributed()
+kept = HfDeepSpeedConfig(config)
+transformers.LlamaForCausalLM.from_pretrained(place + "/small", dtype=torch.bfloat16)  # what is imported late
+peak()
+model = transformers.LlamaForCausalLM.from_pretrained(place + "/large", dtype=torch.bfloat16)
+peak()
+engine = deepspeed.initialize(model=model, config=config)[0]
+peak()
+state = engine._zero3_consolidated_16bit_state_dict()
+peak()
+print(sum(value.nbytes for value in state.values()) >> 20, *told)
+"""
+
+
+class Files(unittest.TestCase):
+    """Weights that are not whole in memory."""
+
+    def test_they_stay_in_files_until_an_engine_takes_them(self) -> None:
+        plain = wide()
+        name = "model.layers.0.mlp.up_proj.weight"
+        with tempfile.TemporaryDirectory() as scratch:
+            plain.save_pretrained(scratch)
+            file = f"{scratch}/model.safetensors"
+            for device in ("nvme", "cpu"):
+                config = {**SINGLE, **tier(device, scratch)}
+                with deepspeed.zero.Init(config_dict_or_path=config):
+                    made = llama(hidden_size=96, intermediate_size=192, initializer_range=0.5)
+                    fresh = wide()
+                self.assertEqual(sorted(os.listdir(scratch)), ["config.json", "generation_config.json", "model.safetensors"])
+                self.assertTrue(all(map(torch.equal, fresh.parameters(), plain.parameters())))
+                self.assertIsNone(source_of(made.get_parameter(name)))
+                state = safetensors.torch.load_file(file)
+                changed = "model.layers.1.mlp.up_proj.weight"
+                state[changed] *= 3
+                made.load_state_dict(state, strict=False)
+                state[changed].zero_()  # copied
+                self.assertEqual(source_of(made.get_parameter(name))[0], file)
+                self.assertIsNone(source_of(made.get_parameter(changed)))
+                release(made.parameters())
+                with torch.no_grad():
+                    made.get_parameter(name)[0] *= 2
+                self.assertIsNone(source_of(made.get_parameter(name)))
+                release(made.parameters())  # but for what is this process's alone
+                wanted = plain.state_dict()
+                wanted = {**wanted, changed: 3 * wanted[changed], name: wanted[name].clone()}
+                wanted[name][0] *= 2
+                engine = Engine(made, config)
+                for key, value in weights(engine).items():
+                    self.assertTrue(torch.equal(value, wanted[key]), key)
+                engine.destroy()
+            self.assertTrue(torch.equal(safetensors.torch.load_file(file)[name], plain.state_dict()[name]))
+
+    def test_a_model_is_never_whole_in_memory(self) -> None:
+        sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8, "vocab_size": 1000}
+        with tempfile.TemporaryDirectory() as scratch:
+            large = llama(**sizes, num_hidden_layers=12).to(torch.bfloat16)
+            large.save_pretrained(f"{scratch}/large")
+            del large
+            llama().save_pretrained(f"{scratch}/small")
+            whole, start, loaded, engine, state = map(int, run_script("-c", MEMORY, scratch).split())
+        self.assertGreater(whole, 250)
+        self.assertLess(loaded - start, whole / 4)
+        self.assertLess(engine - start, 320 + whole / 2)
+        self.assertLess(state - engine, whole / 4)
 
 
 class Net(torch.nn.Module):
@@ -461,13 +547,29 @@ class WrongUses(unittest.TestCase):
         self.assertTrue(all(torch.equal(value, made[1][1][name]) for name, value in made[0][1].items()))
 
 
-def run_rank(rank: int, ranks: int, scratch: str) -> dict[str, torch.Tensor]:
+def run_script(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def wide() -> Any:
+    """Some of its tensors are large enough to stay in a file."""
+    return llama(hidden_size=96, intermediate_size=192)
+
+
+def run_rank(model: Any, rank: int, ranks: int, scratch: str) -> dict[str, torch.Tensor]:
     """Four micro-batches a step, of all ranks together."""
     config: dict[str, Any] = {
-        **{**CONFIG, "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "strata": {"leaves": 2}},
+        **{**CONFIG, "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "strata": {"leaves": 4}},
         **{"gradient_accumulation_steps": 4 // ranks, **tier("nvme", scratch)},
     }
-    engine = Engine(llama(), config, example=batch_of(0))
+    engine = Engine(model, config, example=batch_of(0))
     for step in range(3):
         for micro in range(4 // ranks):
             engine.backward(engine(**batch_of(4 * step + (4 // ranks) * rank + micro)).loss)
@@ -478,7 +580,10 @@ def run_rank(rank: int, ranks: int, scratch: str) -> dict[str, torch.Tensor]:
 def main_of_a_rank() -> None:
     torch.distributed.init_process_group("gloo")
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    torch.save(run_rank(rank, ranks, sys.argv[1]), f"{sys.argv[1]}/{rank}.pt")
+    kept = transformers.integrations.HfDeepSpeedConfig(tier("nvme", sys.argv[1]))
+    model = transformers.LlamaForCausalLM.from_pretrained(f"{sys.argv[1]}/model")
+    assert kept.is_zero3() and source_of(model.model.layers[0].mlp.up_proj.weight) is not None
+    torch.save(run_rank(model, rank, ranks, sys.argv[1]), f"{sys.argv[1]}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 

@@ -35,9 +35,10 @@ from .._library import Library
 from ..errors import Error
 from ..layers import Comm, Group, Layers, Step, settings_of
 from .found import blocks_of, measured
+from .mapped import release, share
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, absent, cast_norms, cut, followed, over
+from .pages import DTYPES, absent, cast_norms, cut, followed, over, pieces_of, read
 from .saves import Saves, agree
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
@@ -146,8 +147,7 @@ class Engine(torch.nn.Module):
         self._micro_steps = 0  # since the last update
         self._saves = Saves(self.settings["strata"].get("save") or "", overwrite)
         if comm is not None:
-            for tensor in (*module.parameters(), *module.buffers()):
-                torch.distributed.broadcast(tensor.data, 0)
+            share((*module.parameters(), *module.buffers()), 0)
         self._place(module)
         self.module = module
         if pages:
@@ -176,6 +176,7 @@ class Engine(torch.nn.Module):
         def fill(index: int, first: int, elems: int, address: int) -> None:
             part = kept[index].parameter.detach().reshape(-1)[first : first + elems]
             over(address, part.shape, torch.float32, None).copy_(part)
+            release([part])
 
         layers.load(fill)
         layers.begin(evaluates=True)
@@ -283,14 +284,14 @@ class Engine(torch.nn.Module):
                 raise RuntimeError("ranks have set the weights of different parameters: set them alike on all ranks")
         for i in changed:
             k = self._kept[i]
-            weight = k.parameter.detach().reshape(-1)
-            master = torch.empty(weight.shape, dtype=torch.float32)
-            self._layers.read(i, "WEIGHT", master.data_ptr())
-            wanted = followed(master, weight)
-            if wanted is not None or (k.away is None and weight.dtype == torch.float32):  # which may be its own master
+            if k.away is None and k.parameter.dtype == torch.float32:  # which may be its own master
                 self._saves.changed()
-            if wanted is not None:
-                self._layers.write(i, "WEIGHT", wanted.data_ptr())
+            for first, weight in pieces_of(k.parameter.detach()):
+                wanted = followed(read(self._layers, i, first, weight.numel()), weight)
+                if wanted is not None:
+                    self._saves.changed()
+                    self._layers.write(i, "WEIGHT", wanted.data_ptr(), first=first, elems=wanted.numel())
+                release([weight])
             k.version = k.parameter._version
 
     # --- a step ---

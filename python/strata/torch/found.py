@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .mapped import release
 from .pages import LARGE
 
 _BATCHED = torch.nn.modules.batchnorm._BatchNorm
@@ -152,6 +153,7 @@ def trace(module: torch.nn.Module, batch: Any, layers: str | Sequence[str] | Non
         return o.module.register_forward_pre_hook(hook, with_kwargs=True)
 
     hooks = [seen(o) for o in found]
+    hooks += [o.module.register_forward_hook(lambda m, *_: release(m.parameters())) for o in found]
     training = {m: m.training for m in module.modules()}
     module.eval()
     try:

@@ -21,7 +21,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ..layers import Layers, Placed, View
-from .pages import DTYPES, Kept, over, weights_of
+from .mapped import Room, release
+from .pages import DTYPES, Kept, over, pieces_of, put, read
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -80,6 +81,8 @@ class Pager:
     def __init__(self, engine: Engine, modules: Sequence[torch.nn.Module | None]) -> None:
         """modules: of the engine's layers; None: a resident one."""
         self._known = weakref.ref(engine)
+        on_drive = engine.settings["zero_optimization"]["offload_param"]["device"] == "nvme"
+        self._room = Room(engine.settings["strata"]["nvme"][0] if on_drive else None)
         placed = list(zip(engine._kept, engine._layers.tensors))
         names = {m: name for name, m in engine.module.named_modules()}
         self._order: list[_Layer] = []
@@ -300,9 +303,11 @@ class Pager:
     def _values(self, k: Kept) -> torch.Tensor:
         layers = self._engine._layers
         with torch.inference_mode(False):
-            master = torch.empty(k.parameter.shape, dtype=torch.float32)
-            layers.read(k.index, "WEIGHT", master.data_ptr())
-            return weights_of(master, k.parameter.dtype, k.group is not None)
+            made = self._room.tensor(k.parameter.shape, k.parameter.dtype)
+            for first, part in pieces_of(made):
+                put(read(layers, k.index, first, part.numel()), part, k.group is not None)
+            release([made])
+            return made
 
     def _paged(self, module: torch.nn.Module) -> Iterator[tuple[str, Kept]]:
         engine = self._known()

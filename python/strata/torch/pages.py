@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ..layers import Layer, Tensor, memory
+from ..layers import Layer, Layers, Tensor, memory
+from .mapped import Room
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 LARGE = 1 << 25  # elements: a module with more is cut into its children
 _SMALL = 1 << 12  # a layer with fewer is joined to the one before it
+_PIECE = 1 << 20  # elements
 _NAME = 95  # bytes of a name
 
 _Named = list[tuple[str, torch.nn.Parameter]]
@@ -146,6 +148,20 @@ def over(address: int, shape: torch.Size, dtype: torch.dtype, owner: object) -> 
     return torch.frombuffer(memory(address, elems * dtype.itemsize, owner), dtype=dtype, count=elems).view(shape)
 
 
+def pieces_of(tensor: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """Parts, each with the element that it begins at: what is read of the engine at a time."""
+    flat = tensor.reshape(-1)
+    for first in range(0, flat.numel(), _PIECE):
+        yield first, flat[first : first + _PIECE]
+
+
+def read(layers: Layers, index: int, first: int, elems: int) -> torch.Tensor:
+    """A part of a master."""
+    master = Room(None).tensor(torch.Size([elems]), torch.float32)  # in the heap these would leave holes
+    layers.read(index, "WEIGHT", master.data_ptr(), first=first, elems=elems)
+    return master
+
+
 def followed(master: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
     """The master of a weight that someone may have set; None where the weight is what the master rounds to."""
     same = master.to(weight.dtype) == weight
@@ -156,17 +172,20 @@ def followed(master: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
     return None if bool(same.all()) else torch.where(same, master, weight.float())
 
 
-def weights_of(master: torch.Tensor, dtype: torch.dtype, trained: bool) -> torch.Tensor:
-    """The weight that the engine makes of a master."""
-    if dtype == torch.bfloat16 and trained:  # rounded away from zero where two are as near
-        away = ((master.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
-        return torch.where(master.isnan(), master.to(dtype), away)
-    return master.to(dtype)
+def put(master: torch.Tensor, weight: torch.Tensor, trained: bool) -> None:
+    """The weight that the engine makes of a master, which is not kept."""
+    if weight.dtype == torch.bfloat16 and trained:  # rounded away from zero where two are as near
+        nothing = master.isnan()
+        weight.view(torch.int16).copy_(master.view(torch.int32).add_(0x8000).bitwise_right_shift_(16))
+        weight.masked_fill_(nothing, float("nan"))
+    else:
+        weight.copy_(master)
 
 
 def absent(name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Shape and dtype of a parameter without memory: who reads it is told so."""
     made = torch.empty(shape, dtype=dtype)
+    made.untyped_storage().resize_(0)
     text = f"{name} is paged: engine.gathered(), engine.module.state_dict() and save_pretrained() read it"
     torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, text)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
@@ -9,21 +10,52 @@ from typing import Any
 
 import torch
 
+from ....torch.mapped import Room, made_in, move, release, share
 from ... import comm
 from ..._install import missing
+from ..._settings import section, taken
 from ..engine import engines_of
 
 __getattr__ = missing(__name__)
 
 
 class Init(AbstractContextManager["Init"]):
-    """A model made within is made as without: initialize() takes its weights."""
+    """A model made within is never whole in memory: its weights wait in files for initialize(), which takes them from there.
 
-    def __init__(self, module: torch.nn.Module | None = None, *values: Any, **settings: Any) -> None:
-        pass
+    They lie in the configuration's `nvme_path` where offload_param names one.  What load_state_dict() or from_pretrained() has
+    from a file of safetensors stays in that, unless it is converted.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module | None = None,
+        data_parallel_group: Any = None,
+        mem_efficient_linear: bool = True,
+        remote_device: str | None = None,
+        pin_memory: bool = False,
+        config_dict_or_path: Any = None,
+        config: Any = None,
+        enabled: bool = True,
+        **_: Any,
+    ) -> None:
+        given = config_dict_or_path if config_dict_or_path is not None else config
+        section_given = {} if given is None else section(taken(given), "zero_optimization", "offload_param")
+        paths = section_given.get("nvme_path") if section_given.get("device") == "nvme" else None
+        paths = paths.split(",") if isinstance(paths, str) else paths
+        self._room = Room(os.path.abspath(paths[0].strip()) if paths else None)
+        self._enabled = enabled
+        self._within = ExitStack()
+        for inner in module.modules() if module is not None and enabled else ():
+            for parameter in inner.parameters(recurse=False):
+                move(inner, parameter, self._room)
+
+    def __enter__(self) -> Init:
+        if self._enabled:
+            self._within.enter_context(made_in(self._room))
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
+        self._within.close()
 
 
 class GatheredParameters(AbstractContextManager["GatheredParameters"]):
@@ -53,13 +85,13 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
             self._modified(error)
         finally:
             self._gathered.__exit__(kind, error, trace)
+            release(self._params)
 
     def _modified(self, error: BaseException | None) -> None:
         if self._modifier_rank is None or error is not None:
             return
         if comm.get_world_size() > 1:
-            for parameter in self._params:
-                torch.distributed.broadcast(parameter.data, self._modifier_rank)
+            share(self._params, self._modifier_rank)
         for engine in engines_of(self._params):
             engine.follow()
 
