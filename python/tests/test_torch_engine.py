@@ -584,7 +584,7 @@ class Ends(unittest.TestCase):
             module(torch.randn(2, 4))
         self.assertEqual(places, ["weights", "weights", "hook"])
         kinds = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
-        self.assertEqual(kinds[:3], ["_Hook", "_Hook", "SpectralNorm"])
+        self.assertEqual(kinds[:3], ["Hook", "Hook", "SpectralNorm"])
         engine.destroy()
 
     def test_overlap_waits_for_weights_of_modules_that_are_not_called(self) -> None:

@@ -13,13 +13,9 @@ calls flush() before, as state_dict(), evaluation and save() do by themselves.
 
 from __future__ import annotations
 
-import functools
 import gc
 import logging
 import os
-import random
-import socket
-import sys
 import weakref
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,13 +29,15 @@ import torch.distributed
 from .._handles import Config, Machine
 from .._library import Library
 from ..errors import Error
-from ..layers import Comm, Group, Layers, Step, settings_of
+from ..layers import Group, Layers, Step, settings_of
 from .found import blocks_of, measured
+from .hooks import Hook, Overlap, watch_clipping
 from .mapped import release, share
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
 from .pages import DTYPES, absent, cast_norms, cut, followed, over, pieces_of, read
-from .saves import Saves, agree
+from .ranks import agree, meet
+from .saves import Saves, random_states, set_random_states
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
@@ -95,7 +93,7 @@ class Engine(torch.nn.Module):
         given = groups_of(parameters if optimizer is None else optimizer.param_groups, module)
         numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
         _refuse_taken(module)
-        comm = _meet()
+        comm = meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
         pages = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
         if pages and overlap:
@@ -139,11 +137,6 @@ class Engine(torch.nn.Module):
         self._losses: list[float] = []  # of the step's micro-batches
         self._inside = self._backing = self._micro_over = False
         self._given_up = False  # a step, since the last backward()
-        self._overlap, self._pending = overlap, False  # pending: an update
-        self._awaited: set[int] = set()  # layers whose weights are those of the step under way
-        self._at: dict[torch.nn.Parameter, int] = {}  # with overlap: the layer of each
-        self._early: set[int] = set()  # layers that are computed with though their modules are not called
-        self._racing = False  # the step under way began with an update that was pending
         self._micro_steps = 0  # since the last update
         self._saves = Saves(self.settings["strata"].get("save") or "", overwrite)
         if comm is not None:
@@ -153,14 +146,13 @@ class Engine(torch.nn.Module):
         if pages:
             self._pager = Pager(self, modules)
         self._hooks: list[Any] = [
-            k.parameter.register_post_accumulate_grad_hook(_Hook(self, None))  # type: ignore[no-untyped-call]
+            k.parameter.register_post_accumulate_grad_hook(Hook(self, None))  # type: ignore[no-untyped-call]
             for k in self._kept
             if k.group is not None
         ]
-        if overlap:
-            self._watch()
+        self._overlap = Overlap(self) if overlap else None
         _engines.add(self)
-        _watch_clipping()
+        watch_clipping(_engines)
         refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None]
         self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
 
@@ -193,33 +185,10 @@ class Engine(torch.nn.Module):
             k.version = k.parameter._version
         cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
 
-    def _watch(self) -> None:
-        """Modules wait for their weights: the whole one begins the step, or for evaluation makes the update.
-
-        They wait before other hooks, of which weight_norm() and spectral_norm() compute with weights.
-        """
-        at = self._at = {k.parameter: t.layer for k, t in zip(self._kept, self._layers.tensors)}
-        everything = _Hook(self, frozenset(at.values()))
-        for register in (self.module.register_state_dict_pre_hook, self.module.register_load_state_dict_pre_hook):
-            self._hooks.append(register(everything))  # type: ignore[no-untyped-call]
-        for inner in self.module.modules():
-            layers = frozenset(at[p] for p in inner._parameters.values() if p in at)
-            if layers:
-                self._hooks.append(inner.register_forward_pre_hook(_Hook(self, layers), prepend=True))
-        self._hooks.append(self.module.register_forward_pre_hook(_Hook(self, None), prepend=True))
-
     def await_weights(self, layers: frozenset[int] | None) -> None:
         """With overlap: of these layers; None: whatever the module as a whole needs."""
-        if not self._inside:
-            if layers is None and self.module.training and torch.is_grad_enabled():
-                self._begin()
-                self.await_weights(frozenset(self._early))
-            elif self._pending:
-                self.flush()
-        elif layers:
-            for layer in layers - self._awaited:
-                self._layers.use(self._layers.FORWARD, layer)
-                self._awaited.add(layer)
+        if self._overlap is not None:
+            self._overlap.await_weights(self, layers)
 
     @property
     def _layers(self) -> Layers:
@@ -302,7 +271,9 @@ class Engine(torch.nn.Module):
         if self._pager is not None:
             self._pager.begin()
         self.follow(everything=False)
-        self._losses, self._awaited, self._racing = [], set(), self._pending
+        self._losses = []
+        if self._overlap is not None:
+            self._overlap.begin()
         self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
         self.loss_scale = self._layers.begin()
 
@@ -339,13 +310,8 @@ class Engine(torch.nn.Module):
         if grad is not None:
             if grad.is_sparse:
                 raise ValueError(f"{self._by_parameter[parameter].name}: sparse gradients are not supported: use sparse=False")
-            if self._at and self._at[parameter] not in self._awaited:
-                self._early |= set(self._at.values()) - self._awaited
-                if self._racing:
-                    raise RuntimeError(
-                        f"{self._by_parameter[parameter].name} was read while it was updated, since its module was not called: "
-                        "this step is dropped, and later ones wait"
-                    )
+            if self._overlap is not None:
+                self._overlap.check(parameter, self._by_parameter[parameter].name)
             if parameter not in self._sums:
                 raise RuntimeError(
                     f"{self._by_parameter[parameter].name} pages, and its gradient comes from outside of its layer"
@@ -421,7 +387,9 @@ class Engine(torch.nn.Module):
 
     def _close_step(self) -> None:
         """Also of a step that has failed, which may have been made."""
-        self._inside, self._micro_steps, self._pending = False, 0, self._overlap
+        self._inside, self._micro_steps = False, 0
+        if self._overlap is not None:
+            self._overlap.pending = True
         for k in self._kept:
             if k.group is not None:
                 torch.autograd.graph.increment_version(k.parameter)
@@ -464,7 +432,8 @@ class Engine(torch.nn.Module):
         self._refuse_ended()
         self._outside()
         self._layers.flush()
-        self._pending = False
+        if self._overlap is not None:
+            self._overlap.pending = False
 
     def gathered(
         self, parameters: torch.nn.Parameter | Iterable[torch.nn.Parameter] | None = None
@@ -491,7 +460,7 @@ class Engine(torch.nn.Module):
         self.follow(everything=False)
         place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
         rank = 0 if self._layers.comm is None else self._layers.comm.rank
-        beside: dict[str, Any] = {"random": _random_states(), "client_state": client_state}
+        beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
         beside["optimizer"] = self.optimizer.state_dict()
         beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
         self._saves.save(self._layers, place, beside, latest)
@@ -529,7 +498,7 @@ class Engine(torch.nn.Module):
             for name, buffer in self.module.named_buffers():
                 buffer.copy_(shared["buffers"][name])
         if random_states:
-            _set_random_states(own["random"])
+            set_random_states(own["random"])
         return own["client_state"]
 
     def _check_fits(self, place: Path, groups: dict[str, Any], saved: Mapping[str, torch.Tensor]) -> None:
@@ -567,51 +536,6 @@ def _refuse_taken(module: torch.nn.Module) -> None:
     raise RuntimeError(f"{taken} is in the pages of another engine: destroy() that one first")
 
 
-def _watch_clipping() -> None:
-    """PyTorch's clip_grad_norm_ would find no gradients, and clip nothing, without a word."""
-    clip = torch.nn.utils.clip_grad_norm_
-    if hasattr(clip, "_strata_watches"):
-        return
-
-    @functools.wraps(clip)
-    def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, *more: Any, **named: Any) -> torch.Tensor:
-        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        for engine in _engines:
-            if any(p in engine._by_parameter for p in given):
-                return engine.clip_grad_norm_(max_norm, norm_type)
-        return clip(given, max_norm, norm_type, *more, **named)
-
-    clip_grad_norm_._strata_watches = True  # type: ignore[attr-defined]
-    torch.nn.utils.clip_grad_norm_ = clip_grad_norm_
-
-
-class _Hook:
-    """Lies in parameters and modules, which outlive the engine, and are copied and pickled without it."""
-
-    def __init__(self, engine: Engine, layers: frozenset[int] | None) -> None:
-        self._engine, self._layers = weakref.ref(engine), layers
-
-    def __call__(self, of: torch.nn.Module | torch.nn.Parameter, *_: Any) -> None:
-        engine = self._engine()
-        if engine is None:
-            return
-        if isinstance(of, torch.nn.Parameter):
-            engine._gradient(of)
-        else:
-            engine.await_weights(self._layers)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _nothing, ()
-
-
-def _nothing() -> Any:
-    return _ignore
-
-
-def _ignore(*_: Any) -> None:
-    """A hook of a copy."""
-
-
 def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], layers: Layers, process: int) -> None:
     """Parameters that outlive the engine take their values with them; other tensors over its pages keep those."""
     if process != os.getpid() or layers.closed:
@@ -637,35 +561,3 @@ def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
 def _plain(name: str) -> str:
     """Without what torch.compile() puts into names."""
     return name.replace("_orig_mod.", "")
-
-
-def _meet() -> Comm | None:
-    """The ranks of torch.distributed, at a port of their own."""
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise RuntimeError("WORLD_SIZE says that there are more ranks: torch.distributed.init_process_group() comes first")
-        return None
-    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if ranks == 1:
-        return None
-    place: list[Any] = [None]
-    if rank == 0:
-        with socket.socket() as free:
-            free.bind(("", 0))
-            place = [(os.environ.get("MASTER_ADDR") or socket.gethostname(), free.getsockname()[1])]
-    torch.distributed.broadcast_object_list(place)
-    return Comm(rank, ranks, *place[0])
-
-
-def _random_states() -> dict[str, Any]:
-    states = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
-    return states
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    torch.set_rng_state(states["torch"])
-    if "numpy" in states and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(states["numpy"])

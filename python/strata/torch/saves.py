@@ -13,7 +13,9 @@ import io
 import json
 import logging
 import os
+import random
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ from typing import Any
 import torch
 
 from ..errors import Error
-from ..layers import Comm, Layers
+from ..layers import Layers
+from .ranks import agree
 
 
 @dataclass
@@ -273,16 +276,6 @@ def _sync(path: Path) -> None:
         os.close(opened)
 
 
-def agree(comm: Comm | None, error: Exception | None, what: str) -> None:
-    """Ranks go on together, or none does."""
-    if comm is not None:
-        failed = [rank for rank, told in enumerate(comm.gather(bytes([error is not None]), what)) if told != b"\0"]
-        if failed and error is None:
-            raise RuntimeError(f"{what}: rank {failed[0]} has failed")
-    if error is not None:
-        raise error
-
-
 def _rank(layers: Layers) -> int:
     return 0 if layers.comm is None else layers.comm.rank
 
@@ -302,3 +295,17 @@ def _told(checkpoint: Path, what: str) -> Any:
         return json.loads(path.read_bytes())["run"][what]
     except (ValueError, KeyError, TypeError) as error:
         raise Error("E_CORRUPT", f"{path} is damaged") from error
+
+
+def random_states() -> dict[str, Any]:
+    states = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def set_random_states(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    torch.set_rng_state(states["torch"])
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
