@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define RATE_MOST 1e3 /* of rates and decays */
+#define BETA_MOST 0.9999999
 
 /* --- opening --- */
 
@@ -113,28 +114,33 @@ strata_status strata_layers_open(struct strata_model **model, const struct strat
 
 /* --- begin --- */
 
-static strata_status check_numbers(const double *numbers, uint32_t count, const char *what, const char *function)
+static strata_status check_numbers(const double *numbers, uint32_t count, double most, const char *what, const char *function)
 {
     for (uint32_t i = 0; numbers != NULL && i < count; i++)
-        if (!(numbers[i] >= 0 && numbers[i] <= RATE_MOST))
-            return st_error(STRATA_E_INVAL, "%s: %s of parameter group %u is %g: 0 to %g are possible", function, what, i,
-                            numbers[i], RATE_MOST);
+        if (!(numbers[i] >= 0 && numbers[i] <= most))
+            return st_error(STRATA_E_INVAL, "%s: %s of parameter group %u is %.9g: 0 to %.9g are possible", function, what, i,
+                            numbers[i], most);
     return STRATA_OK;
 }
 
 /* Each may be NULL. */
-static strata_status check_rates(const struct strata_engine *e, const double *lr, const double *decay, const char *function)
+static strata_status check_rates(const struct strata_engine *e, const struct st_caller_step *rates, const char *function)
 {
     const uint32_t groups = e->plan->model->layers->group_count;
-    const strata_status st = check_numbers(lr, groups, "the rate", function);
+    strata_status st = check_numbers(rates->lr, groups, RATE_MOST, "the rate", function);
 
-    return st == STRATA_OK ? check_numbers(decay, groups, "the weight decay", function) : st;
+    if (st == STRATA_OK)
+        st = check_numbers(rates->weight_decay, groups, RATE_MOST, "the weight decay", function);
+    if (st == STRATA_OK)
+        st = check_numbers(rates->beta1, groups, BETA_MOST, "beta1", function);
+    return st == STRATA_OK ? check_numbers(rates->beta2, groups, BETA_MOST, "beta2", function) : st;
 }
 
 static strata_status check_step(const struct strata_engine *e, const struct strata_layers_step *s)
 {
     const struct strata_model *m = e->plan->model;
     const uint32_t most = m->config.grad_accum;
+    const struct st_caller_step rates = {.lr = s->lr, .weight_decay = s->weight_decay, .beta1 = s->beta1, .beta2 = s->beta2};
     strata_status st;
 
     if (m->layers == NULL)
@@ -144,7 +150,7 @@ static strata_status check_step(const struct strata_engine *e, const struct stra
     if (s->micros > most)
         return st_error(STRATA_E_INVAL, "strata_engine_begin: %u micro-batches: gradient_accumulation_steps allows %u", s->micros,
                         most);
-    if ((st = check_rates(e, s->lr, s->weight_decay, "strata_engine_begin")) != STRATA_OK)
+    if ((st = check_rates(e, &rates, "strata_engine_begin")) != STRATA_OK)
         return st;
     return s->evaluates || s->lr != NULL ? STRATA_OK : st_handle_check_schedule(e, "strata_engine_begin");
 }
@@ -153,7 +159,8 @@ static strata_status begin(struct strata_engine *e, const struct strata_layers_s
 {
     const struct strata_model *m = e->plan->model;
     double lr[STRATA_PARAM_GROUPS_MAX], decay[STRATA_PARAM_GROUPS_MAX], rate;
-    struct st_caller_step step = {.evaluates = s->evaluates, .micros = s->micros, .lr = lr, .weight_decay = decay};
+    struct st_caller_step step = {
+        .evaluates = s->evaluates, .micros = s->micros, .lr = lr, .weight_decay = decay, .beta1 = s->beta1, .beta2 = s->beta2};
     strata_status st = check_step(e, s);
 
     if (st != STRATA_OK)
@@ -382,9 +389,9 @@ static strata_status give_result(struct strata_engine *e, strata_status st, cons
 }
 
 static strata_status check_end(const struct strata_engine *e, const struct strata_layers_end *end,
-                               const struct strata_step *result)
+                               const struct st_caller_step *rates, const struct strata_step *result)
 {
-    const strata_status st = check_rates(e, end->lr, end->weight_decay, "strata_engine_end");
+    const strata_status st = check_rates(e, rates, "strata_engine_end");
 
     if (st != STRATA_OK)
         return st;
@@ -395,12 +402,16 @@ static strata_status check_end(const struct strata_engine *e, const struct strat
 
 static strata_status end_step(struct strata_engine *e, const struct strata_layers_end *end, struct strata_step *result)
 {
-    const struct st_caller_step rates = {
-        .lr = end->lr, .weight_decay = end->weight_decay, .sets = e->plan->model->layers->group_count};
+    const struct st_caller_step rates = {.lr = end->lr,
+                                         .weight_decay = end->weight_decay,
+                                         .beta1 = end->beta1,
+                                         .beta2 = end->beta2,
+                                         .sets = e->plan->model->layers->group_count};
+    const bool given = end->lr != NULL || end->weight_decay != NULL || end->beta1 != NULL || end->beta2 != NULL;
     struct st_step_result r = {0};
-    strata_status st = check_end(e, end, result);
+    strata_status st = check_end(e, end, &rates, result);
 
-    if (st == STRATA_OK && (end->lr != NULL || end->weight_decay != NULL))
+    if (st == STRATA_OK && given)
         st = st_engine_caller_rates(e->run.engine, &rates);
     if (st != STRATA_OK)
         return st;

@@ -267,6 +267,9 @@ struct strata_layers_step {
     double divisor;             /**< strata.update "in_backward" only: strata_layers_end.divisor, of all ranks together */
     void *stream;               /**< "cuda": the cudaStream_t, of the engine's GPU, that the caller computes on; NULL: the default
                                      one.  It lives until the step's end.  Elsewhere ignored */
+    /** [groups] betas of this step's update, 0 to 0.9999999; SGD: beta1 is its momentum.  NULL: the configuration's and its
+     *  schedule's.  Ignored by an optimizer that has none. */
+    const double *beta1, *beta2;
 };
 #define STRATA_LAYERS_STEP_INIT STRATA_INIT(strata_layers_step, opts_size)
 
@@ -374,6 +377,7 @@ struct strata_layers_end {
     double divisor;
     const double *lr, *weight_decay; /**< [groups] as in strata_layers_step, in place of what that said; NULL: that counts.
                                           in_backward: NULL */
+    const double *beta1, *beta2;     /**< the same */
 };
 #define STRATA_LAYERS_END_INIT STRATA_INIT(strata_layers_end, opts_size)
 
@@ -386,7 +390,8 @@ struct strata_layers_end {
  * @return STRATA_E_INVAL     a micro-batch is missing or under way, no step is, or an argument is out of its range: nothing has
  *                            changed
  *         STRATA_E_NUMERICS  as strata_engine_step()
- *         STRATA_E_CONFIG    ranks have other rates or decays for this step than rank 0: the engine has ended on all of them
+ *         STRATA_E_CONFIG    ranks have other rates, decays or betas for this step than rank 0: the engine has ended on all
+ *                            of them
  *         otherwise as strata_engine_enter(): the step is over
  *
  * Ranks   collective.

@@ -24,6 +24,7 @@ struct st_caller_step {
     uint32_t micros;                 /* micro-batches, at most the workload's; 0: all.  The others' ops call nobody */
     uint32_t sets;                   /* parameter sets with a rate here; the others keep theirs */
     const double *lr, *weight_decay; /* [sets]; NULL: as they are */
+    const double *beta1, *beta2;     /* the same; SGD: beta1 is the momentum */
     double divisor;                  /* updates in backward: of all ranks together; else 0, and end() has this rank's */
     struct st_saved *saved;          /* the step saves, as st_engine_step_saving(): filled when end() or drop() is OK; NULL: no */
     void *stream;                    /* of a device with streams */
@@ -58,8 +59,8 @@ strata_status st_engine_caller_reads(struct st_engine *eng, const void *grad);
 strata_status st_engine_caller_sum(struct st_engine *eng, uint32_t page, float **sum);
 /** This micro-batch is over. */
 strata_status st_engine_caller_micro_end(struct st_engine *eng);
-/** Rates and decays of this step's update, in place of those that began it; their other members do not count.  E_INVAL with
- * updates in backward, which have happened. */
+/** Rates, decays and betas of this step's update, in place of those that began it; their other members do not count.  E_INVAL
+ * with updates in backward, which have happened. */
 strata_status st_engine_caller_rates(struct st_engine *eng, const struct st_caller_step *rates);
 /** All micro-batches are over: wait for the step's end.
  *

@@ -125,8 +125,7 @@ void st_engine_start_run(struct st_engine *eng)
     for (uint32_t s = 0; s < ST_SETS_MAX; s++)
         eng->sets[s].weight_decay = eng->training.optimizer.weight_decay;
     eng->divisor = 1;
-    eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
-    eng->beta2 = eng->training.optimizer.beta2;
+    st_engine_set_betas(eng, st_optimizer_beta1(&eng->training.optimizer), eng->training.optimizer.beta2);
     st_engine_begin_volumes(eng); /* an earlier run may have adopted a checkpoint's */
     eng->base_saved = eng->adopted = eng->state_ends = false;
 }
@@ -213,8 +212,10 @@ void st_engine_set_lr(struct st_engine *eng, double lr)
 
 void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2)
 {
-    eng->beta1 = beta1;
-    eng->beta2 = beta2;
+    for (uint32_t s = 0; s < ST_SETS_MAX; s++) {
+        eng->sets[s].beta1 = beta1;
+        eng->sets[s].beta2 = beta2;
+    }
 }
 
 const struct st_staged *st_engine_staged(const struct st_engine *eng)

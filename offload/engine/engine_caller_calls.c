@@ -180,6 +180,10 @@ static void take_rates(struct st_engine *eng, const struct st_caller_step *step)
             eng->sets[s].lr = step->lr[s];
         if (step->weight_decay != NULL)
             eng->sets[s].weight_decay = step->weight_decay[s];
+        if (step->beta1 != NULL)
+            eng->sets[s].beta1 = step->beta1[s];
+        if (step->beta2 != NULL)
+            eng->sets[s].beta2 = step->beta2[s];
     }
 }
 

@@ -73,13 +73,22 @@ struct st_engine_answer {
     char sentence[ST_COMM_REASON_BYTES];
 };
 
+/* Of a parameter set.  No padding: ranks compare its checksum. */
+struct st_set_numbers {
+    double lr, weight_decay, beta1, beta2;
+};
+
+/* beta^step of a set's last update. */
+struct st_set_powers {
+    uint64_t step;
+    double beta1, beta2, beta1_power, beta2_power;
+};
+
 struct st_engine {
     const struct st_program *program;
     struct st_training_opts training;
-    double beta1, beta2; /* of the following updates */
-    struct {
-        double lr, weight_decay;
-    } sets[ST_SETS_MAX];                         /* the same, by parameter set (struct st_group) */
+    struct st_set_numbers sets[ST_SETS_MAX];     /* of the following updates, by parameter set (struct st_group) */
+    struct st_set_powers powers[ST_SETS_MAX];    /* of sets whose betas are not those of set 0, which st_train_state has */
     struct st_update_coef coefs[ST_SETS_MAX][2]; /* of the update that is made or pending: without and with decay */
     struct st_compute compute;
     const char *const *layer_names; /* NULL: numbers say which layer */

@@ -23,30 +23,44 @@ void st_train_state_start(struct st_train_state *state, const struct st_loss_sca
     st_loss_scaler_init(&state->scaler, scaling);
 }
 
+/* The powers of set 0 are the run's, and in its checkpoints; the others' begin at set 0's or are computed. */
+static void take_powers(struct st_engine *eng, uint32_t set, struct st_step_numbers *n)
+{
+    struct st_train_state *train = &eng->train;
+    struct st_set_powers *of = &eng->powers[set];
+
+    n->beta1 = eng->sets[set].beta1;
+    n->beta2 = eng->sets[set].beta2;
+    if (set == 0 || of->step + 1 != n->step)
+        *of = (struct st_set_powers){0, train->beta1, train->beta2, train->beta1_power, train->beta2_power};
+    n->beta1_power = power(n->beta1, n->step, of->beta1, of->beta1_power);
+    n->beta2_power = power(n->beta2, n->step, of->beta2, of->beta2_power);
+    *of = (struct st_set_powers){n->step, n->beta1, n->beta2, n->beta1_power, n->beta2_power};
+}
+
 /* Counts another optimizer step and computes its coefficients; gradients are divided by `divisor`. */
 static void prepare_update(struct st_engine *eng, double divisor)
 {
     struct st_optimizer o = eng->training.optimizer;
     struct st_train_state *train = &eng->train;
     struct st_update_scalars *u = &train->update;
-    struct st_step_numbers n = {.beta1 = eng->beta1, .beta2 = eng->beta2, .divisor = divisor};
+    struct st_step_numbers n = {.step = ++train->steps_applied, .divisor = divisor};
 
-    u->step = n.step = ++train->steps_applied;
+    u->step = n.step;
     u->lr = eng->sets[0].lr;
-    n.beta1_power = power(n.beta1, n.step, train->beta1, train->beta1_power);
-    n.beta2_power = power(n.beta2, n.step, train->beta2, train->beta2_power);
+    for (uint32_t s = ST_SETS_MAX; s-- > 0;) { /* set 0 last: it ends the powers that the others begin at */
+        take_powers(eng, s, &n);
+        n.lr = eng->sets[s].lr;
+        o.weight_decay = eng->sets[s].weight_decay;
+        for (uint32_t decays = 0; decays < 2; decays++) {
+            eng->coefs[s][decays] = st_update_coef_of(&o, &n, decays != 0);
+            eng->coefs[s][decays].fetch_even = eng->fetch == ST_FETCH_EVEN;
+        }
+    }
     train->beta1 = n.beta1;
     train->beta2 = n.beta2;
     train->beta1_power = n.beta1_power;
     train->beta2_power = n.beta2_power;
-    for (uint32_t i = 0; i < 2 * ST_SETS_MAX; i++) {
-        struct st_update_coef *coef = &eng->coefs[i / 2][i % 2];
-
-        n.lr = eng->sets[i / 2].lr;
-        o.weight_decay = eng->sets[i / 2].weight_decay;
-        *coef = st_update_coef_of(&o, &n, i % 2 != 0);
-        coef->fetch_even = eng->fetch == ST_FETCH_EVEN;
-    }
     u->no_decay = eng->coefs[0][false];
     u->decay = eng->coefs[0][true];
 }
@@ -259,8 +273,9 @@ static strata_status take_tallies(struct st_engine *eng, const struct st_tally *
     *overflowed = 0;
     for (uint32_t r = 0; r < eng->program->ranks; r++) {
         if (tallies[r].rates != tallies[0].rates)
-            return st_error(STRATA_E_CONFIG,
-                            "rank %u has other learning rates or weight decays for this step than rank 0: give all the same", r);
+            return st_error(
+                STRATA_E_CONFIG,
+                "rank %u has other learning rates, weight decays or betas for this step than rank 0: give all the same", r);
         eng->result.requests |= tallies[r].requests;
         *overflowed += eng->program->stage > 0 || r == eng->program->rank ? tallies[r].overflowed : 0;
     }

@@ -490,6 +490,8 @@ static strata_status run(struct net *n, uint64_t step, bool trains)
     end.losses = n->losses;
     end.divisor = (double)(NET_ROWS * micros);
     end.lr = n->lr;
+    end.beta1 = n->beta1;
+    end.beta2 = n->beta2;
     return st == STRATA_OK ? call((struct one){.n = n, .call = END, .end = &end}) : st;
 }
 

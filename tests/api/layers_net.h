@@ -44,7 +44,7 @@ struct net {
     uint32_t sleep_us; /* in each pass of a block */
     double spoil;      /* NaN, infinity: takes the place of a gradient; 0: none */
     const struct strata_layers_step *step; /* rates of a step; NULL: the configuration's */
-    const double *lr;                      /* the same, said at its end */
+    const double *lr, *beta1, *beta2;      /* the same, said at its end */
     struct strata_step last;
     double losses[8];
 };

@@ -147,6 +147,61 @@ TEST(groups_have_rates_of_their_own)
     net_close(&n);
 }
 
+/* OneCycle's, given at the end of each step, are OneCycle's of the configuration. */
+TEST(betas_are_those_of_a_step)
+{
+    const char *cycle[] = {"scheduler.type=OneCycle", "scheduler.params.cycle_min_lr=1e-3", "scheduler.params.cycle_max_lr=1e-2",
+                           "scheduler.params.cycle_first_step_size=3"};
+    const struct net_opts scheduled = {.overrides = cycle, .override_count = 4};
+    struct strata_config_rates rates = STRATA_CONFIG_RATES_INIT;
+    double lr[2], beta1[2], beta2[2];
+    char by_schedule[80], by_caller[80];
+    struct net a, b;
+
+    assert_ok(net_start(&a, &scheduled));
+    assert_ok(net_start(&b, NULL));
+    b.lr = lr;
+    b.beta1 = beta1;
+    b.beta2 = beta2;
+    for (uint64_t step = 0; step < 8; step++) {
+        assert_ok(strata_config_get_rates(a.config, step + 1, &rates));
+        lr[0] = rates.lr;
+        lr[1] = 2 * rates.lr;
+        beta1[0] = beta1[1] = rates.beta1;
+        beta2[0] = beta2[1] = rates.beta2;
+        assert_ok(net_step(&a, step));
+        assert_ok(net_step(&b, step));
+        assert_string_equal(net_digest(&a, by_schedule), net_digest(&b, by_caller));
+    }
+    beta1[1] = 1;
+    assert_refused(net_step(&b, 8), "beta1 of parameter group 1 is 1");
+    assert_ok(strata_engine_drop(b.engine, NULL));
+    net_close(&a);
+    net_close(&b);
+}
+
+/* Each group's bias correction is by its own betas, whenever they change. */
+TEST(betas_of_groups_are_apart)
+{
+    const double plain[] = {0.9, 0.9}, apart[] = {0.9, 0.5}, beta2[] = {0.999, 0.999};
+    float tables[2][NET_WIDTH], gains[2][NET_WIDTH];
+    struct net n;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_ok(net_start(&n, NULL));
+        n.beta2 = beta2;
+        for (uint64_t step = 0; step < 3; step++) {
+            n.beta1 = i == 1 && step == 2 ? apart : plain;
+            assert_ok(net_step(&n, step));
+        }
+        assert_ok(strata_engine_read_tensor(n.engine, 0, STRATA_PLANE_WEIGHT, 0, NET_WIDTH, STRATA_F32, tables[i]));
+        assert_ok(strata_engine_read_tensor(n.engine, NET_TENSORS - 1, STRATA_PLANE_WEIGHT, 0, NET_WIDTH, STRATA_F32, gains[i]));
+        net_close(&n);
+    }
+    assert_memory_equal(tables[0], tables[1], sizeof(tables[0]));
+    assert_memory_not_equal(gains[0], gains[1], sizeof(gains[0]));
+}
+
 /* They are made before the step ends, so that it cannot be dropped. */
 TEST(updates_in_backward)
 {

@@ -477,10 +477,12 @@ TEST(ranks_save_beside_a_step)
 
 /* --- ranks that differ --- */
 
-/* Rank 1 writes another value, then asks for another part, and takes another rate. */
+static bool differ_in_betas;
+
+/* Rank 1 writes another value, then asks for another part, and takes another rate, or other betas. */
 static void *differ(void *ctx)
 {
-    const double rates[] = {1e-2, 1e-2}, others[] = {1e-2, 2e-2};
+    const double rates[] = {1e-2, 1e-2}, others[] = {1e-2, 2e-2}, betas[] = {0.9, 0.8};
     struct strata_layers_step step = STRATA_LAYERS_STEP_INIT;
     struct rank *r = ctx;
     const float one = (float)r->opts.rank;
@@ -491,7 +493,8 @@ static void *differ(void *ctx)
     r->refused[0] = strata_engine_write_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 1, STRATA_F32, &one);
     r->refused[1] = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, r->opts.rank, 1, STRATA_F32, &got);
     r->st = strata_engine_read_tensor(r->net.engine, 4, STRATA_PLANE_WEIGHT, 11, 1, STRATA_F32, r->value);
-    step.lr = r->opts.rank == 0 ? rates : others;
+    step.lr = r->opts.rank == 0 || differ_in_betas ? rates : others;
+    step.beta1 = r->opts.rank == 1 && differ_in_betas ? betas : NULL;
     r->net.step = &step;
     r->refused[2] = net_step(&r->net, 0);
     snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
@@ -507,6 +510,7 @@ TEST(what_ranks_give_must_be_alike)
         float first;
 
         assert_ok(net_fill(NULL, 4, 11, 1, &first));
+        differ_in_betas = s == 1;
         start_ranks(2, overrides, 2, DEADLINE_NS, differ);
         join_ranks(2);
         for (uint32_t i = 0; i < 2; i++) {
