@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +62,7 @@ class Drive:
     def __contains__(self, owner: Any) -> bool:
         return owner in self._places
 
-    def place(self, owners: dict[Any, tuple[int, Sequence[str]]]) -> None:
+    def place(self, owners: Mapping[Any, tuple[int, Sequence[str]]]) -> None:
         """Reserve the space of each owner's arrays, by elements and names: all of it, or an error and none."""
         chunks = self._cut(owners)
         needed = self._spread(chunks)
@@ -87,7 +87,7 @@ class Drive:
             self._io = IO()
         return self._io
 
-    def _cut(self, owners: dict[Any, tuple[int, Sequence[str]]]) -> list[Chunk]:
+    def _cut(self, owners: Mapping[Any, tuple[int, Sequence[str]]]) -> list[Chunk]:
         pack = int(abi().constant("STRATA_OPTIM_PACK"))
         chunks: list[Chunk] = []
         room = 0  # elements, in packs: what an owner leaves of its last one is not used
@@ -108,7 +108,7 @@ class Drive:
             chunk.bytes = _rounded(chunk.bytes, 4096)
         return chunks
 
-    def check_room(self, owners: dict[Any, tuple[int, Sequence[str]]]) -> None:
+    def check_room(self, owners: Mapping[Any, tuple[int, Sequence[str]]]) -> None:
         """Whether place() would find the space."""
         self._spread(self._cut(owners))
 
@@ -134,7 +134,7 @@ class Drive:
                 )
         return needed
 
-    def passing(self, owners: Collection[Any]) -> Iterator[tuple[Chunk, memoryview]]:
+    def passing(self, owners: Collection[Any]) -> Generator[tuple[Chunk, memoryview], None, None]:
         """Each chunk that holds a piece of these.  What was changed in its buffer is written when the next one is asked for."""
         chunks = [chunk for chunk in self._chunks if any(piece.owner in owners for piece in chunk.pieces)]
         self._make_buffers(max((chunk.bytes for chunk in chunks), default=0))

@@ -195,7 +195,7 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _whole(self, parameter: torch.Tensor) -> dict[str, Any]:
         """A parameter's state with its moments and masters, wherever they are."""
-        state = self.state[parameter]
+        state: dict[str, Any] = self.state[parameter]
         if self._drive is None:
             return state
         arrays = self._arrays(parameter)
