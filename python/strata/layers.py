@@ -343,15 +343,20 @@ class Layers(EngineHandle):
         micros: int = 0,
         lr: Sequence[float] | None = None,
         weight_decay: Sequence[float] | None = None,
+        beta1: Sequence[float] | None = None,
+        beta2: Sequence[float] | None = None,
         divisor: float = 0,
         stream: int = 0,
     ) -> float:
-        """Returns the loss scale.  stream: on "cuda" the one that the caller computes on; 0: the default one."""
+        """Returns the loss scale.  Rates, decays and betas (of SGD beta1 is the momentum) are those of each group.
+
+        stream  on "cuda" the one that the caller computes on; 0: the default one
+        """
         scale = ctypes.c_double()
         step = abi().make(
             "strata_layers_step", evaluates=evaluates, micros=micros, divisor=float(divisor), stream=stream or None
         )
-        step.lr, step.weight_decay = map(_doubles, (lr, weight_decay))
+        step.lr, step.weight_decay, step.beta1, step.beta2 = map(_doubles, (lr, weight_decay, beta1, beta2))
         abi().strata_engine_begin(self.pointer, ctypes.byref(step), ctypes.byref(scale))
         return scale.value
 
@@ -389,10 +394,13 @@ class Layers(EngineHandle):
         *,
         lr: Sequence[float] | None = None,
         weight_decay: Sequence[float] | None = None,
+        beta1: Sequence[float] | None = None,
+        beta2: Sequence[float] | None = None,
     ) -> Step:
-        """Losses and divisor of this rank; rates in place of those of begin()."""
+        """Losses and divisor of this rank; rates, decays and betas in place of those of begin()."""
         end = abi().make("strata_layers_end", divisor=float(divisor))
         end.losses, end.lr, end.weight_decay = map(_doubles, (losses, lr, weight_decay))
+        end.beta1, end.beta2 = map(_doubles, (beta1, beta2))
         return self._ended("strata_engine_end", ctypes.byref(end))
 
     def drop(self) -> Step:

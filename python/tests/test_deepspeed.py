@@ -431,18 +431,28 @@ class Schedules(Engines):
             self.train(engine, 4)  # two steps
             self.assertAlmostEqual(optimizer.param_groups[0]["lr"], after)
 
-    def test_a_schedule_of_momentum_is_refused(self) -> None:
-        params = {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}
-        refused = without(scheduler={"type": "OneCycle", "params": params})
-        with self.assertRaisesRegex(ValueError, "betas.*cycle_momentum=False"):
-            deepspeed.initialize(model=net(), config=refused)
-        taken = without(scheduler={"type": "OneCycle", "params": {**params, "cycle_momentum": False}})
-        engine, *_ = deepspeed.initialize(model=net(), config=taken)
-        self.addCleanup(engine.destroy)
-        self.train(engine, 4)
-        engine.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
-        with self.assertRaisesRegex(ValueError, "betas of"):
-            self.train(engine, 1)
+    def test_one_cycle_changes_momentum(self) -> None:
+        params = {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 3, "cycle_min_mom": 0.5}
+        for more in ({}, {"cycle_momentum": False}):
+            cycle = {"type": "OneCycle", "params": {**params, **more}}
+            engine, *_ = deepspeed.initialize(model=net(), config=without(scheduler=cycle))
+            self.addCleanup(engine.destroy)
+            plain = net()
+            optimizer = torch.optim.AdamW(plain.parameters(), **CONFIG["optimizer"]["params"])
+            schedule = lr_schedules.OneCycle(optimizer, **cycle["params"])
+            for step in range(10):
+                self.assertEqual(engine.get_mom(), [optimizer.param_groups[0]["betas"]])
+                self.train(engine, 2, step)
+                optimizer.zero_grad()
+                rows = data(8, step)
+                for at in (0, 4):
+                    inputs, targets = (torch.stack(column) for column in zip(*rows[at : at + 4]))
+                    (torch.nn.functional.mse_loss(plain(inputs), targets) / 2).backward()
+                torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+                optimizer.step()
+                schedule.step()
+            p, q = plain[3].weight.detach(), engine.module[3].weight.detach()
+            self.assertLess(float((p - q).norm() / p.norm()), 1e-5)
 
 
 class Checkpoints(Engines):

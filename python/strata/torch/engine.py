@@ -123,11 +123,11 @@ class Engine(torch.nn.Module):
         )
         self.settings = self._layers.config  # in force
         self.accumulation = int(self._layers.model.info.grad_accum)
-        rule = self.settings["optimizer"]["params"]
-        defaults = {"weight_decay": 0.0, **{name: rule[name] for name in ("lr", "weight_decay", "betas", "momentum") if name in rule}}
-        self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
         schedule = self.settings["strata"].get("lr_scheduler", {}).get("type", "none")
         self._scheduled = schedule != "none" or bool(self.settings.get("scheduler", {}).get("type"))
+        rule = self.settings["optimizer"]["params"]
+        defaults = {"weight_decay": rule.get("weight_decay", 0.0)}
+        self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
         self.grad_norm: float | None = None
         self.loss_scale = 1.0
         self.overflow = False
@@ -357,7 +357,9 @@ class Engine(torch.nn.Module):
         if not (self._micro_steps % self.accumulation == 0 if self.boundary is None else self.boundary):
             return None
         groups = self.optimizer.param_groups
-        lr = None if self._scheduled else [float(group["lr"]) for group in groups]
+        rates: dict[str, Any] = {"weight_decay": [float(group["weight_decay"]) for group in groups]}
+        if not self._scheduled:
+            rates.update(lr=[float(group["lr"]) for group in groups], **self.optimizer.betas())
         try:
             self._check()
             self._begin()
@@ -365,7 +367,7 @@ class Engine(torch.nn.Module):
             for _ in range(len(self._losses), self.accumulation + 1):
                 self._micro_end()
             losses = self._losses + [0.0] * (self.accumulation - len(self._losses))
-            step = self._layers.end(losses, 1, lr=lr, weight_decay=[float(group["weight_decay"]) for group in groups])
+            step = self._layers.end(losses, 1, **rates)
         except BaseException:
             with suppress(Error):  # it has ended: Ctrl-C came meanwhile, or the engine has failed
                 self._layers.drop()

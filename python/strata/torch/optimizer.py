@@ -12,33 +12,45 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 _RULES = {"AdamW": "AdamW", "Adam": "Adam", "SGD": "SGD", "Adagrad": "Adagrad", "Lion": "Lion"}
-_PARAMS = ("betas", "eps", "momentum", "dampening", "nesterov")
+_MOMENTA = ("betas", "momentum")  # a schedule may change them
+_PARAMS = ("eps", "dampening", "nesterov")
 _ABSENT = ("maximize", "amsgrad", "lr_decay")
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Rates and decays of param_groups are those of each step.  Moments and masters are the engine's, and Engine.save()'s."""
+    """Rates, decays, betas and momentum of param_groups are those of each step.
+
+    Moments and masters are the engine's, and Engine.save()'s.
+    """
 
     def __init__(self, engine: Engine, groups: list[dict[str, Any]], client: torch.optim.Optimizer | None) -> None:
         """client: whose groups these are, so that its schedulers reach them."""
         self._engine = weakref.ref(engine)
         self._client = client
         rule = engine.settings["optimizer"]["params"]
-        self._fixed = {name: rule[name] for name in _PARAMS if name in rule}
-        super().__init__([{**group} for group in groups], {"lr": 0.0, "weight_decay": 0.0})
+        # The configuration's schedule says betas, where it has one.
+        self._fixed = {name: rule[name] for name in (*_PARAMS, *(_MOMENTA if engine._scheduled else ())) if name in rule}
+        momenta = {name: rule[name] for name in _MOMENTA if name in rule}
+        super().__init__([{**group} for group in groups], {"lr": rule["lr"], "weight_decay": 0.0, **momenta})
         if client is not None:
             self.param_groups = client.param_groups
 
     def check(self) -> None:
-        """Rates and decays may change.  What else the engine computes with may not: a change would be without effect."""
+        """What the engine computes with for the run may not change: that would be without effect."""
         for group in self.param_groups:
             for name, value in self._fixed.items():
                 given = group.get(name, value)
                 if (list(given) if isinstance(given, tuple) else given) != value:
-                    raise ValueError(
-                        f"{name} of {given} in a group: an engine keeps {value} for the run; a schedule that changes momentum "
-                        "does not with cycle_momentum=False (scheduler.params.cycle_momentum: false)"
-                    )
+                    raise ValueError(f"{name} of {given} in a group: an engine keeps {value} for the run")
+
+    def betas(self) -> dict[str, list[float]]:
+        """Of each group, as Layers.end() takes them."""
+        if "betas" in self.defaults:
+            pairs = [group.get("betas", self.defaults["betas"]) for group in self.param_groups]
+            return {"beta1": [float(pair[0]) for pair in pairs], "beta2": [float(pair[1]) for pair in pairs]}
+        if "momentum" in self.defaults:
+            return {"beta1": [float(group.get("momentum", self.defaults["momentum"])) for group in self.param_groups]}
+        return {}
 
     def stepped(self) -> None:
         """As torch's schedulers want to be told."""
@@ -115,7 +127,7 @@ def rule_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         for name in (*_PARAMS, *_ABSENT):
             if group.get(name) != first.get(name) or (name in _ABSENT and group.get(name)):
                 raise ValueError(f"strata has no {name} of {group.get(name)} in a group of {type(optimizer).__name__}")
-    values = {name: first[name] for name in _PARAMS if name in first}
+    values = {name: first[name] for name in (*_MOMENTA, *_PARAMS) if name in first}
     if rule in ("Adam", "AdamW"):  # by itself Adam means AdamW in a configuration
         rule = {"ADAM": "Adam", "ADAMW": "AdamW"}.get(getattr(optimizer, "rule", ""), rule)
         values["adam_w_mode"] = rule == "AdamW" or bool(first.get("decoupled_weight_decay"))
