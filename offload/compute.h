@@ -21,13 +21,24 @@ enum st_call_kind {
     ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
     ST_CALL_HEAD_GRAD,      /* one slice: logits, again if `recompute`; dlogits; grad: slice page +=; internals' accumulator += */
     ST_CALL_HEAD_BACKWARD,  /* norm backward: act (head input), internals -> dact; grad: norm page +=  weight: norm page */
+    /* Of a layer of experts. Internals are this micro-batch's from the first of its calls to the last, kept or not. */
+    ST_CALL_ROUTE_FORWARD,   /* act -> internals: all but the experts, the choice; their sum opened; routes +=  weight: first page
+                              */
+    ST_CALL_EXPERTS_FORWARD, /* one slice: its experts' rows, weighted, are added to the sum                   weight: slice page
+                              */
+    ST_CALL_ROUTE_END,       /* internals -> act_out */
+    ST_CALL_ROUTE_AGAIN, /* opens internals' gradients; with `recompute` fills internals first, from act   weight: first page */
+    ST_CALL_EXPERTS_BACKWARD, /* one slice: dact, internals -> internals' gradients +=; grad: slice page +=     weight: slice page
+                               */
+    ST_CALL_ROUTE_BACKWARD,   /* act, internals, routes; dact as of a block; grad: first page +=                weight: first page
+                               */
 };
 
 struct st_call {
     enum st_call_kind kind;
-    uint32_t layer, page, micro;     /* page: the op's, or ST_NO_PAGE */
-    uint32_t slice;                  /* head slice index, 0-based */
-    bool recompute;                  /* BLOCK_BACKWARD: internals are not filled yet; HEAD_GRAD: there are no logits */
+    uint32_t layer, page, micro; /* page: the op's, or ST_NO_PAGE */
+    uint32_t slice;              /* of the head or of the layer's experts, 0-based */
+    bool recompute;              /* BLOCK_BACKWARD, ROUTE_AGAIN: internals are not filled yet; HEAD_GRAD: there are no logits */
     const struct st_tensor_ops *ops; /* the device's; NULL: paced */
     struct st_device *device;
     const void *weight;  /* page of this call, dtype; NULL if the page is absent */
@@ -38,6 +49,8 @@ struct st_call {
     void *act_out;       /* [rows, hidden] output of the block */
     void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */
     void *internals;     /* the layer's, of this micro-batch */
+    void *routes;        /* workload.routes_bytes of this micro-batch, of all layers; HEAD_LOSS has them, too; NULL: none */
+    bool opens_routes;   /* ROUTE_FORWARD: they hold garbage: start them */
     float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS writes them for HEAD_GRAD; NULL: not kept */
     void *workspace;     /* workload.workspace_bytes */
     const int32_t *tokens, *targets; /* [rows], device */

@@ -194,13 +194,15 @@ static strata_status check_layer(const struct st_workload *w, uint32_t l)
     const bool last = l + 1 == w->layer_count;
     uint32_t small = 0;
 
-    if (layer->kind > ST_LAYER_RESIDENT || ((layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_RESIDENT) && l > 0) ||
+    if (layer->kind > ST_LAYER_EXPERTS || ((layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_RESIDENT) && l > 0) ||
         (layer->kind == ST_LAYER_LOSS && !last) || (st_workload_opaque(w) && (layer->kind == ST_LAYER_BLOCK) != (l > 0)))
         return fault(w, "a layer's kind, or its place");
     if (last ? layer->boundary_bytes != 0 : layer->boundary_bytes == 0 && !st_workload_opaque(w))
         return fault(w, "the bytes of a boundary");
     if (layer->kind == ST_LAYER_BLOCK && layer->use_count > ST_LAYER_PAGES_MAX)
         return fault(w, "a layer has too many pages at once");
+    if (layer->kind == ST_LAYER_EXPERTS && (l == 0 || last || layer->use_count < 2 || layer->internal_bytes == 0))
+        return fault(w, "a layer of experts: its place, its slices or its internals");
     if (layer->kind == ST_LAYER_LOSS && layer->internal_bytes == 0)
         return fault(w, "the layer of losses has no internals");
     for (uint32_t i = 0; i < layer->use_count; i++) {
@@ -209,6 +211,8 @@ static strata_status check_layer(const struct st_workload *w, uint32_t l)
         small += (p->flags & ST_PAGE_SMALL) != 0;
         if ((p->flags & ST_PAGE_GATHERED) != 0 && layer->kind == ST_LAYER_BLOCK)
             return fault(w, "a block has a gathered page");
+        if (layer->kind == ST_LAYER_EXPERTS && !st_page_is_plain(p))
+            return fault(w, "a page of a layer of experts is not plain");
         if (st_workload_opaque(w) && p->uses > 1)
             return fault(w, "a page of a caller's layers has several uses");
         for (uint32_t k = 0; k < i; k++)
@@ -351,7 +355,8 @@ static strata_status check_costs(const struct st_workload *w)
         return fault(w, "logits leave the last layer's internals");
     for (uint32_t l = 0; l < w->layer_count; l++)
         if (!is_cost(w->layers[l].forward_flops) || !is_cost(w->layers[l].backward_flops) ||
-            !is_cost(w->layers[l].forward_seconds) || !is_cost(w->layers[l].backward_seconds))
+            !is_cost(w->layers[l].forward_seconds) || !is_cost(w->layers[l].backward_seconds) ||
+            !is_cost(w->layers[l].experts_forward_flops) || !is_cost(w->layers[l].experts_backward_flops))
             return fault(w, "FLOPs, or seconds");
     return is_cost(w->model_flops_per_token) ? STRATA_OK : fault(w, "FLOPs");
 }

@@ -90,6 +90,9 @@ enum st_layer_kind {
     /* The first, where the caller computes (offload/engine/caller.h): the pages that it uses in any order, which stay on the
      * device.  Its boundary and those of the blocks are what the block above keeps for its own backward; each may be 0. */
     ST_LAYER_RESIDENT,
+    /* A block in parts: its first page has all but its experts; each further one is a slice, whole experts in index order. Which
+     * rows an expert gets is data; how many rows all of them get is not. */
+    ST_LAYER_EXPERTS,
 };
 
 #define ST_LAYER_PAGES_MAX 8u /* of a layer whose ops have all at once */
@@ -103,6 +106,8 @@ struct st_layer {
     double forward_flops;    /* 0: unknown */
     double backward_flops;   /* without making internals again; with logits, which are made again where they are not kept */
     double forward_seconds, backward_seconds; /* a caller's, as measured; 0: by its FLOPs */
+    /* Of all slices of experts together, beside the layer's other parts; backward makes what is inside an expert again. */
+    double experts_forward_flops, experts_backward_flops;
 };
 
 struct st_workload {
@@ -120,6 +125,7 @@ struct st_workload {
     uint32_t order_count;
 
     uint64_t workspace_bytes; /* scratch on the device that any op may use */
+    uint64_t routes_bytes;    /* what a micro-batch's layers of experts add up for the auxiliary loss; 0: nothing */
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
     bool documents;           /* a sequence may hold several documents: each step says where they begin */
     bool scales;              /* losses are multiplied by a scale, though weights are not in fp16 */
@@ -143,6 +149,12 @@ static inline bool st_layer_has(const struct st_workload *w, uint32_t layer, uin
     return false;
 }
 
+/* Slices of a layer, its pages from the second on: rows of the head, or experts. */
+static inline uint32_t st_layer_slices(const struct st_layer *layer)
+{
+    return layer->kind == ST_LAYER_LOSS || layer->kind == ST_LAYER_EXPERTS ? layer->use_count - 1 : 0;
+}
+
 /* Blocks are the layers [st_block_first(), st_block_end()). */
 static inline uint32_t st_block_first(const struct st_workload *w)
 {
@@ -156,10 +168,24 @@ static inline uint32_t st_block_count(const struct st_workload *w)
 {
     return st_block_end(w) - st_block_first(w);
 }
-/* Slices are the loss layer's pages of rows: its pages from the second on. */
+/* Slices of the loss layer. */
 static inline uint32_t st_slice_count(const struct st_workload *w)
 {
-    return st_block_end(w) < w->layer_count ? w->layers[w->layer_count - 1].use_count - 1 : 0;
+    return st_block_end(w) < w->layer_count ? st_layer_slices(&w->layers[w->layer_count - 1]) : 0;
+}
+/* Slices of experts of all layers. */
+static inline uint32_t st_experts_count(const struct st_workload *w)
+{
+    uint32_t count = 0;
+
+    for (uint32_t l = st_block_first(w); l < st_block_end(w); l++)
+        count += st_layer_slices(&w->layers[l]);
+    return count;
+}
+/* Whether a page is the first one of a layer of experts, which is used twice in a backward that makes internals again. */
+static inline bool st_page_leads(const struct st_workload *w, uint32_t page)
+{
+    return w->layers[w->pages[page].layer].kind == ST_LAYER_EXPERTS && st_layer_page(w, w->pages[page].layer, 0) == page;
 }
 
 /* Uses whose ops add to the page's sum micro-batch by micro-batch: a lookup adds after all others. */

@@ -55,7 +55,7 @@ static const struct {
     {"finish_", "", ST_SPAN_BACKWARD},   {"scatter_", "", ST_SPAN_BACKWARD},  {"reduce_", "", ST_SPAN_BACKWARD},
     {"round_", "", ST_SPAN_BACKWARD},    {"place_", "", ST_SPAN_COPY},        {"update", "", ST_SPAN_UPDATE},
     {"end", "", ST_SPAN_UPDATE},         {"page_use", "", ST_SPAN_FORWARD},   {"page_grad", "", ST_SPAN_BACKWARD},
-    {"caller_end", "", ST_SPAN_UPDATE},
+    {"caller_end", "", ST_SPAN_UPDATE},  {"route_end", "", ST_SPAN_FORWARD},  {"route_again", "", ST_SPAN_BACKWARD},
 };
 
 static bool begins_and_ends(const char *name, const char *begins, const char *ends)

@@ -156,6 +156,13 @@ strata_status st_decoder_run(void *model, const struct st_call *call)
         return st_head_grad(&f);
     case ST_CALL_HEAD_BACKWARD:
         return st_head_backward(&f);
+    case ST_CALL_ROUTE_FORWARD:
+    case ST_CALL_EXPERTS_FORWARD:
+    case ST_CALL_ROUTE_END:
+    case ST_CALL_ROUTE_AGAIN:
+    case ST_CALL_EXPERTS_BACKWARD:
+    case ST_CALL_ROUTE_BACKWARD:
+        break;
     }
     return st_error(STRATA_E_INTERNAL, "decoder: no such call (%d)", (int)call->kind);
 }

@@ -404,6 +404,8 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .act_out = op->kind == ST_OP_EMBED_FORWARD ? at[ST_ROLE_ACT] : at[ST_ROLE_ACT_OUT],
         .dact = at[ST_ROLE_DACT],
         .internals = at[ST_ROLE_INTERNALS],
+        .routes = at[ST_ROLE_ROUTES],
+        .opens_routes = at[ST_ROLE_SUM] == NULL && op->first,
         .logits = at[ST_ROLE_LOGITS],
         .workspace = at[ST_ROLE_WORKSPACE],
         .tokens = tokens + op->micro * rows,

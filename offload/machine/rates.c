@@ -95,6 +95,16 @@ double st_call_seconds(const struct st_layer *layer, const struct st_rates *rate
         return st_seconds_at(layer->forward_flops / (layer->use_count - 1), head);
     case ST_CALL_HEAD_GRAD:
         return st_seconds_at((layer->backward_flops - (recompute ? 0 : layer->forward_flops)) / (layer->use_count - 1), head);
+    case ST_CALL_ROUTE_FORWARD:
+        return st_seconds_at(layer->forward_flops, block);
+    case ST_CALL_ROUTE_AGAIN:
+        return st_seconds_at(recompute ? layer->forward_flops : 0, block);
+    case ST_CALL_ROUTE_BACKWARD:
+        return st_seconds_at(layer->backward_flops, block);
+    case ST_CALL_EXPERTS_FORWARD:
+        return st_seconds_at(layer->experts_forward_flops / st_layer_slices(layer), block);
+    case ST_CALL_EXPERTS_BACKWARD:
+        return st_seconds_at(layer->experts_backward_flops / st_layer_slices(layer), block);
     default:
         return 0;
     }
@@ -127,7 +137,15 @@ double st_call_bytes(const struct st_workload *w, enum st_call_kind kind)
     case ST_CALL_BLOCK_BACKWARD:
     case ST_CALL_HEAD_STATS:
     case ST_CALL_HEAD_GRAD:
+    case ST_CALL_ROUTE_FORWARD:
+    case ST_CALL_EXPERTS_FORWARD:
+    case ST_CALL_EXPERTS_BACKWARD:
+    case ST_CALL_ROUTE_BACKWARD:
         return 0;
+    case ST_CALL_ROUTE_END: /* a sum in fp32, what it is added to, what comes of it */
+        return (double)shape.rows * w->hidden * (sizeof(float) + 2.0 * (double)strata_dtype_bytes(w->dtype));
+    case ST_CALL_ROUTE_AGAIN: /* a sum is zeroed */
+        return (double)shape.rows * w->hidden * sizeof(float);
     }
     return st_op_traffic(&shape).bytes + beside;
 }

@@ -1,17 +1,18 @@
 /* emit_layer.c - the forward and the backward of layers: their ops, with the pages that they use.
  *
  * A layer is a list of parts; a part is one op forward and one backward for each micro-batch, with all pages of the layer at
- * once, with one of them, or with none.  A part of slices has as many of those as there are slices: each is a unit.  A new kind
- * of layer is a row here, and the rows of its ops (op_table.c). */
+ * once, with one of them, or with none.  A part of slices has as many of those as there are slices: each is a unit.  Backward
+ * goes through the parts from the last to the first, and through slices in order.  A new kind of layer is a row here, and the
+ * rows of its ops (op_table.c). */
 #include "offload/plan/emit_internal.h"
 
-enum pages { NO_PAGES, ALL_PAGES, FIRST_PAGE, ADDED_PAGE, EACH_SLICE };
+enum pages { NO_PAGES, ALL_PAGES, FIRST_PAGE, ADDED_PAGE, EACH_SLICE, AGAIN };
 
 #define PARTS_MAX 3u
 
 static const struct part {
     uint8_t forward, backward; /* st_op_kind; NONE: there is no such op, or the lookup emits it (emit_lookup.c) */
-    uint8_t pages;
+    uint8_t pages;             /* AGAIN: the first one, for a backward that makes internals again; else none */
 } parts[][PARTS_MAX] = {
 #define NONE ST_OP_KIND_COUNT
     [ST_LAYER_BLOCK] = {{ST_OP_BLOCK_FORWARD, ST_OP_BLOCK_BACKWARD, ALL_PAGES}, {NONE, NONE, 0}, {NONE, NONE, 0}},
@@ -20,6 +21,9 @@ static const struct part {
                        {ST_OP_HEAD_STATS, ST_OP_HEAD_GRAD, EACH_SLICE},
                        {ST_OP_HEAD_LOSS, NONE, NO_PAGES}},
     [ST_LAYER_RESIDENT] = {{NONE, NONE, 0}, {NONE, NONE, 0}, {NONE, NONE, 0}}, /* emit_caller.c */
+    [ST_LAYER_EXPERTS] = {{ST_OP_ROUTE_FORWARD, ST_OP_ROUTE_BACKWARD, FIRST_PAGE},
+                          {ST_OP_EXPERTS_FORWARD, ST_OP_EXPERTS_BACKWARD, EACH_SLICE},
+                          {ST_OP_ROUTE_END, ST_OP_ROUTE_AGAIN, AGAIN}},
 };
 /* A block that the caller computes. */
 static const struct part called = {ST_OP_LAYER_FORWARD, ST_OP_LAYER_BACKWARD, ALL_PAGES};
@@ -38,17 +42,25 @@ static uint32_t unit_count(const struct st_workload *w, uint32_t layer, uint32_t
     const enum pages pages = (enum pages)part_of(w, layer, part)->pages;
 
     if (pages == EACH_SLICE)
-        return st_slice_count(w);
+        return st_layer_slices(&w->layers[layer]);
     return pages != ADDED_PAGE || w->layers[layer].use_count > w->gathered_count;
 }
 
-static struct st_unit unit_of(const struct st_workload *w, uint32_t layer, uint32_t part, uint32_t slice)
+static bool makes_internals_again(const struct st_emitter *e, uint32_t layer)
 {
+    return layer < st_block_end(&e->program->workload) - e->plan->decided.kept_blocks;
+}
+
+static struct st_unit unit_of(const struct st_emitter *e, uint32_t layer, uint32_t part, uint32_t slice, bool backward)
+{
+    const struct st_workload *w = &e->program->workload;
     const enum pages pages = (enum pages)part_of(w, layer, part)->pages;
     struct st_unit u = {.layer = layer, .part = part, .slice = slice, .use = w->layers[layer].use_first, .count = 1};
 
     if (pages == ALL_PAGES || pages == NO_PAGES)
         u.count = pages == ALL_PAGES ? w->layers[layer].use_count : 0;
+    else if (pages == AGAIN)
+        u.count = backward && makes_internals_again(e, layer);
     else if (pages != FIRST_PAGE)
         u.use += pages == EACH_SLICE ? 1 + slice : w->gathered_count;
     return u;
@@ -68,7 +80,7 @@ static bool next_below(const struct st_emitter *e, const struct st_unit *u, stru
     uint32_t layer = u->layer, part = u->part;
 
     if (u->slice + 1 < unit_count(w, layer, part)) {
-        *next = unit_of(w, layer, part, u->slice + 1);
+        *next = unit_of(e, layer, part, u->slice + 1, true);
         return true;
     }
     while (part > 0 || layer > low) {
@@ -76,7 +88,7 @@ static bool next_below(const struct st_emitter *e, const struct st_unit *u, stru
         part = part > 0 ? part - 1 : PARTS_MAX - 1;
         if (part_of(w, layer, part)->backward == NONE || unit_count(w, layer, part) == 0)
             continue;
-        *next = unit_of(w, layer, part, 0);
+        *next = unit_of(e, layer, part, 0, true);
         return st_operand_of((enum st_op_kind)part_of(w, layer, part)->backward, ST_ROLE_WEIGHT) != NULL;
     }
     return false;
@@ -120,7 +132,7 @@ static bool makes_again(const struct st_emitter *e, const struct st_unit *u, enu
 {
     if (kind == ST_OP_HEAD_GRAD)
         return u->slice >= e->plan->decided.kept_slices;
-    return kind == ST_OP_BLOCK_BACKWARD && u->layer < st_block_end(&e->program->workload) - e->plan->decided.kept_blocks;
+    return (kind == ST_OP_BLOCK_BACKWARD || kind == ST_OP_ROUTE_AGAIN) && makes_internals_again(e, u->layer);
 }
 
 void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind kind, unsigned phases, uint32_t m,
@@ -128,9 +140,10 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
 {
     const struct st_workload *w = &e->program->workload;
     const struct st_op_row *row = &st_op_rows[kind];
+    const bool again = makes_again(e, u, kind);
     const uint32_t below = u->layer > 0 ? u->layer - 1 : 0; /* a lookup's rows become its boundary where they lie */
     const bool in = st_operand_of(kind, ST_ROLE_ACT) != NULL && (u->layer > 0 || w->layers[0].kind == ST_LAYER_LOOKUP) &&
-                    w->layers[below].boundary_bytes > 0;
+                    w->layers[below].boundary_bytes > 0 && (kind != ST_OP_ROUTE_AGAIN || again);
     const bool makes_in = in && kind == ST_OP_LAYER_FORWARD; /* for its own backward */
     const bool out = st_operand_of(kind, ST_ROLE_ACT_OUT) != NULL && u->layer + 1 < w->layer_count;
     const uint32_t act = makes_in ? st_emit_act_fresh(e, below, m) : in ? st_emit_act_get(e, below, m, phases) : ST_NO_BUFFER;
@@ -138,11 +151,12 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
     struct st_op *op = st_emit_op(e, kind, phases);
 
     op->layer = u->layer;
-    op->page = (row->indices & ST_INDEX_PAGE) != 0 && u->count > 0 ? page_of(e, u, 0) : ST_NO_PAGE;
+    op->page = (row->indices & ST_INDEX_PAGE) != 0 && (u->count > 0 || st_op_in_parts(kind)) ? page_of(e, u, 0) : ST_NO_PAGE;
     op->micro = m;
     op->slice = u->slice;
     op->top = kind == ST_OP_BLOCK_BACKWARD && u->layer + 1 == w->layer_count;
-    op->recompute = makes_again(e, u, kind);
+    op->recompute = again;
+    op->first = kind == ST_OP_ROUTE_FORWARD && u->layer == e->plan->sums->experts_first;
     for (uint32_t k = 0; k < ST_OPERANDS_MAX; k++) {
         switch ((enum st_role)row->operands[k].role) {
         case ST_ROLE_ACT:
@@ -173,6 +187,10 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
         case ST_ROLE_LOGITS:
             add_logits(e, u, m);
             break;
+        case ST_ROLE_ROUTES:
+            if (w->routes_bytes > 0)
+                st_emit_operand(e, ST_ROLE_ROUTES, e->lay->routes[m], m);
+            break;
         case ST_ROLE_SCALARS:
             st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
             break;
@@ -191,12 +209,15 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
 
 /* --- weights of a unit --- */
 
-/* A page that several layers use is brought for each of them: traffic follows from the decisions, not from what slots hold. */
+/* A page that several layers use, or two parts of one, is brought for each of them: traffic follows from the decisions, not from
+ * what slots hold. */
 static void drop_shared(struct st_emitter *e, const struct st_unit *u)
 {
+    const bool again = part_of(&e->program->workload, u->layer, u->part)->pages == AGAIN;
+
     e->current = (struct st_unit){.count = 0};
     for (uint32_t i = 0; i < u->count; i++)
-        if (st_page_adds(&e->program->workload.pages[page_of(e, u, i)]) > 1)
+        if (again || st_page_adds(&e->program->workload.pages[page_of(e, u, i)]) > 1)
             st_emit_forget_page(e, page_of(e, u, i));
 }
 
@@ -288,7 +309,7 @@ void st_emit_forward(struct st_emitter *e, const struct st_micros *micros)
             if (part_of(w, l, part)->forward == NONE)
                 continue;
             for (uint32_t slice = 0; slice < unit_count(w, l, part); slice++) {
-                const struct st_unit u = unit_of(w, l, part, slice);
+                const struct st_unit u = unit_of(e, l, part, slice, false);
 
                 unit_forward(e, micros, &u);
             }
@@ -318,6 +339,7 @@ static void unit_backward(struct st_emitter *e, const struct st_micros *micros, 
 {
     const enum st_op_kind kind = (enum st_op_kind)part_of(&e->program->workload, u->layer, u->part)->backward;
     const bool weighs = st_operand_of(kind, ST_ROLE_WEIGHT) != NULL, horizontal = st_place_horizontal(e->plan);
+    const uint32_t sum_count = st_operand_of(kind, ST_ROLE_SUM) != NULL ? u->count : 0;
     uint32_t weights[ST_LAYER_PAGES_MAX] = {0};
     struct st_open_sum sums[ST_LAYER_PAGES_MAX] = {0};
 
@@ -326,18 +348,18 @@ static void unit_backward(struct st_emitter *e, const struct st_micros *micros, 
     e->current = *u;
     for (uint32_t i = 0; weighs && i < u->count; i++)
         weights[i] = st_emit_device_weight(e, page_of(e, u, i), BACKWARD);
-    for (uint32_t i = 0, number = 0; i < u->count; i++) {
+    for (uint32_t i = 0, number = 0; i < sum_count; i++) {
         sums[i] = st_emit_open_sum(e, page_of(e, u, i), u->layer, number, micros->first);
         number += sums[i].buffer != ST_NO_BUFFER;
     }
     for (uint32_t m = micros->first; m < micros->end; m++) {
         st_emit_call(e, u, kind, BACKWARD, m, weights, sums);
-        for (uint32_t i = 0; i < u->count && !horizontal; i++)
+        for (uint32_t i = 0; i < sum_count && !horizontal; i++)
             st_emit_reduce(e, &sums[i], m);
     }
-    if (u->count == 0)
+    if (sum_count == 0)
         bring_ahead(e, micros, u);
-    for (uint32_t i = 0; i < u->count; i++) {
+    for (uint32_t i = 0; i < sum_count; i++) {
         if (horizontal)
             st_emit_reduce(e, &sums[i], micros->first);
         if (i == 0)
@@ -356,7 +378,7 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
             if (part_of(w, l, part)->backward == NONE)
                 continue;
             for (uint32_t slice = 0; slice < unit_count(w, l, part); slice++) {
-                const struct st_unit u = unit_of(w, l, part, slice);
+                const struct st_unit u = unit_of(e, l, part, slice, true);
 
                 unit_backward(e, micros, &u);
             }

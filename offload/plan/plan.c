@@ -482,7 +482,7 @@ static uint64_t ops_expected(const struct st_plan *plan)
     const uint64_t saved = plan->policy.sets > 0 ? 2ull * plan->program.chunk_count + 2ull * w->page_count : 0;
 
     return saved + 3ull * plan->program.chunk_count + (7ull + plan->policy.leaves) * w->page_count +
-           (6ull * st_block_count(w) + 2ull * st_slice_count(w)) * w->grad_accum;
+           (6ull * st_block_count(w) + 2ull * st_slice_count(w) + 2ull * st_experts_count(w)) * w->grad_accum;
 }
 
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */

@@ -52,6 +52,19 @@ static void add_updates(struct load *load, const struct st_plan *plan, const str
     load->compute += st_seconds_at(device * update_bytes(plan), m->rates.memory);
 }
 
+/* The same of layers of experts: their parts. */
+static void add_experts(double *seconds, const struct st_layer *layer, const struct st_machine *m, bool backward, uint32_t count,
+                        uint32_t kept)
+{
+    const double slices = st_layer_slices(layer);
+
+    *seconds += count * st_call_seconds(layer, &m->rates, backward ? ST_CALL_ROUTE_BACKWARD : ST_CALL_ROUTE_FORWARD, false);
+    *seconds +=
+        count * slices * st_call_seconds(layer, &m->rates, backward ? ST_CALL_EXPERTS_BACKWARD : ST_CALL_EXPERTS_FORWARD, false);
+    if (backward)
+        *seconds += (count - kept) * st_call_seconds(layer, &m->rates, ST_CALL_ROUTE_AGAIN, true);
+}
+
 /* Adds the seconds of the forward, or backward, of `count` layers of one kind that all take the same time, or of slices: `kept`
  * of them do not make again what forward left. */
 static void add_layers(double *seconds, const struct st_layer *layer, const struct st_machine *m, bool backward, uint32_t count,
@@ -61,7 +74,9 @@ static void add_layers(double *seconds, const struct st_layer *layer, const stru
     const enum st_call_kind forward = loss ? ST_CALL_HEAD_STATS : ST_CALL_BLOCK_FORWARD;
     const enum st_call_kind kind = !backward ? forward : loss ? ST_CALL_HEAD_GRAD : ST_CALL_BLOCK_BACKWARD;
 
-    if (layer->kind == ST_LAYER_LOOKUP)
+    if (layer->kind == ST_LAYER_EXPERTS)
+        add_experts(seconds, layer, m, backward, count, kept);
+    if (layer->kind == ST_LAYER_LOOKUP || layer->kind == ST_LAYER_EXPERTS)
         return;
     *seconds += kept * st_call_seconds(layer, &m->rates, kind, false);
     *seconds += (count - kept) * st_call_seconds(layer, &m->rates, kind, backward);

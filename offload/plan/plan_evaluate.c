@@ -28,8 +28,9 @@ static double flops(const struct st_plan *plan)
         const struct st_layer *layer = &w->layers[l];
         const uint32_t count = plan->sums->layer_end[l] - l;
 
-        if (layer->kind == ST_LAYER_BLOCK) /* forward twice */
-            sum += count * (2 * layer->forward_flops + layer->backward_flops);
+        if (layer->kind == ST_LAYER_BLOCK || layer->kind == ST_LAYER_EXPERTS) /* forward twice */
+            sum += count * (2 * layer->forward_flops + layer->backward_flops + layer->experts_forward_flops +
+                            layer->experts_backward_flops);
         else
             sum = sum + layer->forward_flops + layer->backward_flops;
     }
@@ -91,6 +92,8 @@ static strata_status shorter(struct st_plan **out, const struct st_plan *plan, u
         layer->boundary_bytes = (layer->boundary_bytes * rows + rows_before - 1) / rows_before;
         layer->forward_flops *= factor;
         layer->backward_flops *= factor;
+        layer->experts_forward_flops *= factor;
+        layer->experts_backward_flops *= factor;
     }
     policy.leaves = policy.leaves > micros ? micros : policy.leaves;
     st = st_plan_create(out, &w, &plan->capacity, &policy);
@@ -103,7 +106,7 @@ uint64_t st_plan_ops_about(const struct st_plan *plan)
     const struct st_workload *w = &plan->program.workload;
 
     return plan->program.chunk_count + 4ull * w->page_count +
-           (4ull * st_block_count(w) + 2ull * st_slice_count(w)) * w->grad_accum;
+           (4ull * st_block_count(w) + 2ull * st_slice_count(w) + 2ull * st_experts_count(w)) * w->grad_accum;
 }
 
 /* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not shortened. */

@@ -38,6 +38,7 @@ struct st_layout {
     uint32_t *logits;      /* [kept slices * g] */
     uint32_t *checkpoints; /* [(layers - 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
+    uint32_t *routes;      /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool wires, dact_wires; /* from other ranks: sums of a page, gradients of a micro-batch's rows */
     struct st_pool reductions;        /* sums of a page's leaves beside the one in `grads` */
@@ -65,7 +66,9 @@ struct st_plan_sums {
     uint32_t block_pages[2];        /* the first page of the first block's, the first after the last one's */
     uint32_t *layer_end;            /* [layer_count]: the first layer after it that costs another time */
     uint64_t *internals_from;       /* [layer_count + 1]: on the device, of the blocks from this one on, */
-    uint64_t *internals_most;       /* and the largest of those before it */
+    uint64_t *internals_most;       /* and the largest of those before it, */
+    uint64_t *experts_most;         /* of those before it with experts, too */
+    uint32_t experts_first;         /* the lowest layer of experts; layer_count: there is none */
     uint64_t boundaries[2];         /* bytes of all of them, on the device and elsewhere, */
     uint64_t boundaries_plain, boundary_most;             /* without padding; of the largest */
     uint32_t pages_at_once, sums_at_once, leaves_at_once; /* pages, trained ones, and those with the small one, that a block's ops

@@ -491,5 +491,6 @@ void st_layout_fini(struct st_layout *lay)
     free(lay->logits);
     free(lay->checkpoints);
     free(lay->dact);
+    free(lay->routes);
     memset(lay, 0, sizeof(*lay));
 }

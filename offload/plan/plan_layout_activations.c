@@ -40,33 +40,38 @@ static void set_or_share(struct st_walk *k, uint32_t *array, uint64_t i, uint64_
         array[i] = array[owner];
 }
 
-/* Internals: those of kept blocks, one buffer for all others, and those of the layer of losses, which are always kept. */
+/* Internals: those of kept blocks, one buffer for all others, and those of the layer of losses, which are always kept.  Others
+ * with experts share one for each micro-batch, all of which go through a slice before the next. */
 static void lay_internals(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
     const uint32_t first = st_block_first(w), end = st_block_end(w), kept_from = end - plan->decided.kept_blocks;
-    const uint64_t most = plan->sums->internals_most[kept_from];
+    const uint64_t most = plan->sums->internals_most[kept_from], experts = plan->sums->experts_most[kept_from];
     struct st_layout *lay = k->lay;
-    uint32_t shared = ST_NO_BUFFER;
+    uint32_t *shared;
 
     if (!k->build) {
         st_walk_take_many(k, STRATA_TIER_DEVICE, plan->sums->internals_from[kept_from], live);
         st_walk_take_many(k, STRATA_TIER_DEVICE, most, 1);
+        st_walk_take_many(k, STRATA_TIER_DEVICE, experts, live - 1);
         return;
     }
     lay->internals = index_array(k, (uint64_t)w->layer_count * g);
-    if (most > 0)
-        shared = st_walk_take(k, STRATA_TIER_DEVICE, most, ST_ITEM_ACTIVATIONS);
-    for (uint64_t i = first * g; i < end * g; i++) {
+    shared = index_array(k, g);
+    for (uint64_t m = 0; m < g && shared != NULL && most > 0; m++)
+        if (m == 0 || experts > 0)
+            set_or_share(k, shared, m, m % live, STRATA_TIER_DEVICE, m == 0 ? most : experts, ST_ITEM_ACTIVATIONS);
+    for (uint64_t i = first * g; i < end * g && shared != NULL; i++) {
         const uint64_t bytes = w->layers[i / g].internal_bytes;
 
         if (i / g < kept_from)
-            set_index(lay->internals, i, shared);
+            set_index(lay->internals, i, shared[w->layers[i / g].kind == ST_LAYER_EXPERTS ? i % g : 0]);
         else if (bytes > 0)
             set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, bytes, ST_ITEM_ACTIVATIONS);
     }
+    free(shared);
 }
 
 /* Logits of the head's first slices. */
@@ -149,8 +154,11 @@ void st_walk_activations(struct st_walk *k)
     lay_internals(k);
     lay_logits(k);
     lay->dact = index_array(k, g);
+    lay->routes = index_array(k, g);
     for (uint64_t m = 0; m < g; m++) {
         lay_last_internals(k, m);
+        if (w->routes_bytes > 0)
+            set_or_share(k, lay->routes, m, m % live_micros(plan), STRATA_TIER_DEVICE, w->routes_bytes, ST_ITEM_ACTIVATIONS);
         if (!plan->policy.forward_only && plan->sums->boundary_most > 0 && !st_workload_opaque(w))
             set_index(lay->dact, m, st_walk_take(k, STRATA_TIER_DEVICE, plan->sums->boundary_most, ST_ITEM_ACTIVATIONS));
     }

@@ -11,6 +11,8 @@ static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
 
     if ((a < st_workload_stay(w)) != (b < st_workload_stay(w)))
         return false;
+    if (st_page_leads(w, a) || st_page_leads(w, b))
+        return false;
     if (st_page_adds(x) > 1 || x->flags != y->flags || x->uses != y->uses || (x->row_count > 0) != (y->row_count > 0) ||
         x->elems != y->elems || x->group_count != y->group_count)
         return false;
@@ -109,7 +111,9 @@ static void find_last(const struct st_plan *plan, struct st_plan_sums *sums)
         last[0] = w->gathered_count;
     low = sums->lowest_layer < block ? block : sums->lowest_layer;
     for (uint32_t i = 0; i < w->layers[low].use_count; i++) {
-        const uint32_t p = st_layer_page(w, low, w->layers[low].kind == ST_LAYER_BLOCK ? i : 0);
+        const bool experts = w->layers[low].kind == ST_LAYER_EXPERTS; /* whose first page comes last */
+        const uint32_t next = (i + 1) % w->layers[low].use_count;
+        const uint32_t p = st_layer_page(w, low, w->layers[low].kind == ST_LAYER_BLOCK ? i : experts ? next : 0);
 
         last[1] = st_place_trained(plan, p) && w->pages[p].layer == low ? p : last[1];
     }
@@ -123,17 +127,23 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
 
     sums->internals_from = calloc(count + 1, sizeof(*sums->internals_from));
     sums->internals_most = calloc(count + 1, sizeof(*sums->internals_most));
+    sums->experts_most = calloc(count + 1, sizeof(*sums->experts_most));
     sums->layer_end = malloc(count * sizeof(*sums->layer_end));
-    if (sums->internals_from == NULL || sums->internals_most == NULL || sums->layer_end == NULL)
+    sums->experts_first = count;
+    if (sums->internals_from == NULL || sums->experts_most == NULL || sums->internals_most == NULL || sums->layer_end == NULL)
         return st_nomem(0);
     sums->pages_at_once = sums->sums_at_once = sums->leaves_at_once = 1;
     for (uint32_t l = count; l-- > 0;) {
         const struct st_layer *layer = &w->layers[l], *above = layer + 1;
         const bool last = l + 1 == count || layer->kind != above->kind || layer->forward_flops != above->forward_flops ||
                           layer->backward_flops != above->backward_flops || layer->forward_seconds != above->forward_seconds ||
-                          layer->backward_seconds != above->backward_seconds;
+                          layer->backward_seconds != above->backward_seconds ||
+                          layer->experts_forward_flops != above->experts_forward_flops ||
+                          layer->experts_backward_flops != above->experts_backward_flops || layer->use_count != above->use_count;
         uint32_t pages = 0, trained = 0, all = 0;
 
+        if (layer->kind == ST_LAYER_EXPERTS)
+            sums->experts_first = l;
         sums->layer_end[l] = last ? l + 1 : sums->layer_end[l + 1];
         sums->internals_from[l] = sums->internals_from[l + 1] + (l < end ? st_device_bytes(layer->internal_bytes) : 0);
         for (uint32_t i = 0; layer->kind == ST_LAYER_BLOCK && i < layer->use_count; i++) {
@@ -147,9 +157,12 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
         sums->sums_at_once = trained > sums->sums_at_once ? trained : sums->sums_at_once;
         sums->leaves_at_once = all > sums->leaves_at_once ? all : sums->leaves_at_once;
     }
-    for (uint32_t l = 0; l < end; l++)
-        sums->internals_most[l + 1] =
-            w->layers[l].internal_bytes > sums->internals_most[l] ? w->layers[l].internal_bytes : sums->internals_most[l];
+    for (uint32_t l = 0; l < end; l++) {
+        const uint64_t bytes = w->layers[l].internal_bytes, of_experts = w->layers[l].kind == ST_LAYER_EXPERTS ? bytes : 0;
+
+        sums->internals_most[l + 1] = bytes > sums->internals_most[l] ? bytes : sums->internals_most[l];
+        sums->experts_most[l + 1] = of_experts > sums->experts_most[l] ? of_experts : sums->experts_most[l];
+    }
     for (uint32_t l = 0; l + 1 < count; l++) {
         sums->boundaries[0] += st_device_bytes(w->layers[l].boundary_bytes);
         sums->boundaries[1] += st_extent_bytes(w->layers[l].boundary_bytes);
@@ -234,6 +247,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     free(sums->plain);
     free(sums->internals_from);
     free(sums->internals_most);
+    free(sums->experts_most);
     free(sums->layer_end);
     free(sums->run_end);
     free(sums->run_first);

@@ -26,15 +26,19 @@ enum st_window st_plan_update_window(const struct st_plan *plan)
     return plan->policy.update == ST_UPDATE_SERIAL ? ST_WINDOW_TAIL : ST_WINDOW_BACKWARD;
 }
 
-/* Ops of a backward with which a page comes to the device: each layer's that uses it, but a lookup's, which wants none. */
+/* Ops of a backward with which a page comes to the device: each layer's that uses it, but a lookup's, which wants none.  Of a
+ * layer of experts those that make its internals again want the first page, too. */
 static uint32_t backward_uses(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
     const uint32_t block = st_block_first(w), low = plan->sums->lowest_layer;
     uint32_t uses = 0;
 
-    if (w->pages[p].uses == 1) /* as a rule */
-        return w->pages[p].layer >= block && w->pages[p].layer >= low;
+    if (w->pages[p].uses == 1) { /* as a rule */
+        const bool again = st_page_leads(w, p) && w->pages[p].layer < st_block_end(w) - plan->decided.kept_blocks;
+
+        return w->pages[p].layer >= block && w->pages[p].layer >= low ? 1 + again : 0;
+    }
     for (uint32_t l = low > block ? low : block; l < w->layer_count; l++)
         uses += st_layer_has(w, l, p);
     return uses;

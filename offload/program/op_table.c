@@ -7,6 +7,7 @@
 #define BLOCK (ST_INDEX_PAGE | ST_INDEX_BLOCK | ST_INDEX_MICRO)
 #define MICRO ST_INDEX_MICRO
 #define SLICE  (ST_INDEX_PAGE | ST_INDEX_SLICE | ST_INDEX_MICRO)
+#define EXPERTS (SLICE | ST_INDEX_BLOCK)
 
 #define IN(r, holds)           {ST_ROLE_##r, ST_OPERAND_READ, ST_HOLDS_##holds, ST_OPERAND_ONE}
 #define OUT(r, holds)          {ST_ROLE_##r, ST_OPERAND_WRITE, ST_HOLDS_##holds, ST_OPERAND_ONE}
@@ -55,12 +56,18 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_WRITE_ACT]       = {"write_act",       ON(WRITE),           MICRO, COPY(ACT)},
     [ST_OP_READ_ACT]        = {"read_act",        ON(READ_ACTIVATION), MICRO, COPY(ACT), CHECKSUM(ARRIVES)},
     [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), CHECKSUM(OPENS)},
+    [ST_OP_ROUTE_FORWARD]   = {"route_forward",   ON(COMPUTE),         BLOCK, CALL(ROUTE_FORWARD) =
+        {SOME(LAYER, ACT, READ, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, INTERNALS), SOME(LAYER, ROUTES, ADD, ROUTES), OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_EXPERTS_FORWARD] = {"experts_forward", ON(COMPUTE),         EXPERTS, CALL(EXPERTS_FORWARD) =
+        {IN(WEIGHT, WEIGHT), INOUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_ROUTE_END]       = {"route_end",       ON(COMPUTE),         BLOCK, CALL(ROUTE_END) =
+        {SOME(LAYER, ACT_OUT, WRITE, ACT), IN(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_HEAD_NORM]       = {"head_norm",       ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_NORM) =
         {IN(ACT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, HEAD)}},
     [ST_OP_HEAD_STATS]      = {"head_stats",      ON(COMPUTE),         SLICE, CALL(HEAD_STATS) =
         {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(MAYBE, LOGITS, WRITE, LOGITS)}},
     [ST_OP_HEAD_LOSS]       = {"head_loss",       ON(COMPUTE),         MICRO, CALL(HEAD_LOSS) =
-        {IN(INTERNALS, HEAD), IN(TOKENS, TOKENS), INOUT(SCALARS, SCALARS)}},
+        {IN(INTERNALS, HEAD), IN(TOKENS, TOKENS), SOME(LAYER, ROUTES, READ, ROUTES), INOUT(SCALARS, SCALARS)}},
 
     /* What the caller computes.  These end when it says so, or at once if the step does without it. */
     [ST_OP_PAGE_USE]        = {"page_use",        ON(CALLER),          PAGE,  DOES(SMALL) = {IN(WEIGHT, WEIGHT)}},
@@ -81,6 +88,14 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_BLOCK_BACKWARD]  = {"block_backward",  ON(COMPUTE),         BLOCK, CALL(BLOCK_BACKWARD) =
         {SOME(LAYER, ACT, READ, ACT), SOME(LAYER, WEIGHT, READ, WEIGHT), SOME(LAYER, INTERNALS, REMAKE, INTERNALS),
          SOME(LAYER, DACT, CARRY, DACT), OUT(WORKSPACE, SCRATCH), SOME(LAYER, SUM, ADD, ACCUM)}},
+    [ST_OP_ROUTE_AGAIN]     = {"route_again",     ON(COMPUTE),         BLOCK, CALL(ROUTE_AGAIN) =
+        {SOME(REMADE, ACT, READ, ACT), SOME(REMADE, WEIGHT, READ, WEIGHT), SOME(ONE, INTERNALS, REOPEN, INTERNALS), IN(DACT, DACT),
+         OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_EXPERTS_BACKWARD] = {"experts_backward", ON(COMPUTE),       EXPERTS, CALL(EXPERTS_BACKWARD) =
+        {IN(WEIGHT, WEIGHT), INOUT(INTERNALS, INTERNALS), IN(DACT, DACT), OUT(WORKSPACE, SCRATCH), SOME(TRAINED, SUM, ADD, ACCUM)}},
+    [ST_OP_ROUTE_BACKWARD]  = {"route_backward",  ON(COMPUTE),         BLOCK, CALL(ROUTE_BACKWARD) =
+        {SOME(LAYER, ACT, READ, ACT), IN(WEIGHT, WEIGHT), INOUT(INTERNALS, INTERNALS), SOME(LAYER, ROUTES, READ, ROUTES), INOUT(DACT, DACT),
+         OUT(WORKSPACE, SCRATCH), SOME(TRAINED, SUM, ADD, ACCUM)}},
     [ST_OP_EMBED_BACKWARD]  = {"embed_backward",  ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_BACKWARD) =
         {IN(DACT, DACT), SOME(ONE, SUM, ADD, ACCUM)}},
 
@@ -135,7 +150,7 @@ static const char *const role_names[ST_ROLE_COUNT] = {
     [ST_ROLE_ACT_OUT] = "act_out", [ST_ROLE_DACT] = "dact",           [ST_ROLE_INTERNALS] = "internals",
     [ST_ROLE_LOGITS] = "logits",   [ST_ROLE_WORKSPACE] = "workspace", [ST_ROLE_TOKENS] = "tokens",
     [ST_ROLE_ROWS] = "rows",       [ST_ROLE_SCALARS] = "scalars",     [ST_ROLE_NORMS] = "norms",
-    [ST_ROLE_WIRE] = "wire",       [ST_ROLE_OVERFLOWS] = "overflows",
+    [ST_ROLE_WIRE] = "wire",       [ST_ROLE_OVERFLOWS] = "overflows", [ST_ROLE_ROUTES] = "routes",
 };
 
 static const char *const lane_names[STRATA_LANE_COUNT] = {
@@ -212,6 +227,8 @@ enum st_access_mode st_operand_mode(const struct st_operand *operand, const stru
         return op->first ? ST_WRITE : ST_MODIFY;
     case ST_OPERAND_REMAKE:
         return op->recompute ? ST_WRITE : ST_READ;
+    case ST_OPERAND_REOPEN:
+        return op->recompute ? ST_WRITE : ST_MODIFY;
     case ST_OPERAND_CARRY:
         return op->top ? ST_WRITE : ST_MODIFY;
     default:

@@ -91,14 +91,20 @@ enum st_op_kind {
     ST_OP_WRITE_ACT,
     ST_OP_READ_ACT,
     ST_OP_UPLOAD_ACT,
+    ST_OP_ROUTE_FORWARD, /* of a layer of experts: all but these; then slice by slice; then their sum is rounded */
+    ST_OP_EXPERTS_FORWARD,
+    ST_OP_ROUTE_END,
     ST_OP_HEAD_NORM,
     ST_OP_HEAD_STATS,
     ST_OP_HEAD_LOSS,
     ST_OP_PAGE_USE,      /* from here on the caller may use a page that stays on the device */
     ST_OP_LAYER_FORWARD, /* the caller computes a layer, between its own two calls */
-    ST_OP_HEAD_GRAD, /* this and what follows is backward; the first one begins it */
+    ST_OP_HEAD_GRAD,     /* this and what follows is backward; the first one begins it */
     ST_OP_HEAD_BACKWARD,
     ST_OP_BLOCK_BACKWARD,
+    ST_OP_ROUTE_AGAIN, /* what the experts' backward starts from */
+    ST_OP_EXPERTS_BACKWARD,
+    ST_OP_ROUTE_BACKWARD,
     ST_OP_EMBED_BACKWARD,
     ST_OP_PAGE_GRAD, /* the caller adds a micro-batch's gradients of a page that stays on the device */
     ST_OP_LAYER_BACKWARD,
@@ -146,6 +152,7 @@ enum st_content {
     ST_HOLDS_INTERNALS,
     ST_HOLDS_HEAD,
     ST_HOLDS_LOGITS,
+    ST_HOLDS_ROUTES,
     ST_HOLDS_WIRE,
     ST_HOLDS_SCALARS
 };
@@ -167,6 +174,7 @@ enum st_role {
     ST_ROLE_DACT,      /* gradient at the layer's boundary */
     ST_ROLE_INTERNALS, /* values that a layer's forward keeps for its backward */
     ST_ROLE_LOGITS,
+    ST_ROLE_ROUTES, /* what a micro-batch's layers of experts add up */
     ST_ROLE_WORKSPACE,
     ST_ROLE_TOKENS,
     ST_ROLE_ROWS,
@@ -193,8 +201,8 @@ struct st_wait {
 
 struct st_op {
     uint8_t kind, lane, phases;
-    bool first;     /* of a sum or of rows: there is nothing yet, so start it; of several sums, the first one's */
-    bool recompute; /* block backward: internals; head gradient: logits */
+    bool first;     /* of a sum, rows or routes: there is nothing yet, so start it; of several sums, the first one's */
+    bool recompute; /* block backward, route_again: internals; head gradient: logits */
     bool top;       /* block backward: of the last layer, above which there is no gradient */
     uint32_t layer; /* of calls */
     uint32_t page, chunk, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
@@ -238,6 +246,7 @@ enum st_operand_use {
     ST_OPERAND_MODIFY = ST_MODIFY,
     ST_OPERAND_ADD,    /* written by the first op, modified by the others */
     ST_OPERAND_REMAKE, /* written by an op that recomputes, else read */
+    ST_OPERAND_REOPEN, /* written by an op that recomputes, else modified */
     ST_OPERAND_CARRY   /* written by the last layer's op, modified by the others' */
 };
 /* How many accesses an operand has. */
@@ -246,7 +255,8 @@ enum st_operand_times {
     ST_OPERAND_MAYBE,   /* one or none, as the plan decides */
     ST_OPERAND_TRAINED, /* one, or none if the op's page is frozen */
     ST_OPERAND_KEPT,    /* one, or none if the op recomputes */
-    ST_OPERAND_LAYER,   /* as many as its layer has: boundaries, internals, pages, trained ones */
+    ST_OPERAND_REMADE,  /* one if it does, else none */
+    ST_OPERAND_LAYER,   /* as many as its layer has: boundaries, internals, pages, trained ones, routes */
     ST_OPERAND_EACH     /* one for each slice of the table, or gradients of each micro-batch */
 };
 
@@ -254,7 +264,7 @@ struct st_operand {
     uint8_t role, use, content, times; /* st_role, st_operand_use, st_content, st_operand_times */
 };
 
-#define ST_OPERANDS_MAX 6u
+#define ST_OPERANDS_MAX 7u
 
 struct st_op_row {
     const char *name;
@@ -274,6 +284,12 @@ const char *st_op_name(enum st_op_kind kind);
 static inline bool st_op_is_backward(enum st_op_kind kind)
 {
     return kind >= ST_OP_HEAD_GRAD;
+}
+/* Whether it is one of a layer of experts, which has several. */
+static inline bool st_op_in_parts(enum st_op_kind kind)
+{
+    return (kind >= ST_OP_ROUTE_FORWARD && kind <= ST_OP_ROUTE_END) ||
+           (kind >= ST_OP_ROUTE_AGAIN && kind <= ST_OP_ROUTE_BACKWARD);
 }
 /* Whether the bytes of this kind follow from a step's tokens: a program has what is expected if all rows are named equally
  * often. */

@@ -163,20 +163,23 @@ static uint32_t micros_of(const struct st_program *program, const struct st_op *
 static bool indices_match(const struct st_program *program, const struct st_op *op, const struct st_op_row *row)
 {
     const struct st_workload *w = &program->workload;
-    const bool block = (row->indices & ST_INDEX_BLOCK) != 0;
+    const bool block = (row->indices & ST_INDEX_BLOCK) != 0, slice = (row->indices & ST_INDEX_SLICE) != 0;
+    const uint32_t own = st_op_in_parts((enum st_op_kind)op->kind) ? ST_LAYER_EXPERTS : ST_LAYER_BLOCK,
+                   number = slice ? 1 + op->slice : 0;
 
     if (op->layer >= (row->work == ST_WORK_CALL || row->work == ST_WORK_LAYER ? w->layer_count : 1))
         return false;
-    if (block ? op->page != (w->layers[op->layer].use_count > 0 ? st_layer_page(w, op->layer, 0) : ST_NO_PAGE)
+    if (op->slice >= (!slice ? 1 : block ? st_layer_slices(&w->layers[op->layer]) : st_slice_count(w)))
+        return false;
+    if (block ? op->page != (w->layers[op->layer].use_count > number ? st_layer_page(w, op->layer, number) : ST_NO_PAGE)
               : !carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
         return false;
     if ((row->indices & ST_INDEX_CHUNK) != 0 ? op->chunk >= program->chunk_count || program->chunks[op->chunk].page != op->page
                                              : op->chunk != 0)
         return false;
     return op->top == (op->kind == ST_OP_BLOCK_BACKWARD && op->layer + 1 == w->layer_count) &&
-           (!block || w->layers[op->layer].kind == ST_LAYER_BLOCK) &&
-           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? micros_of(program, op) : 1) &&
-           op->slice < ((row->indices & ST_INDEX_SLICE) != 0 ? st_slice_count(w) : 1);
+           (!block || w->layers[op->layer].kind == own) &&
+           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? micros_of(program, op) : 1);
 }
 
 /* Page number n of the op's layer, of those that are trained if `trained`; ST_NO_PAGE: it has not so many. */
@@ -208,6 +211,8 @@ static uint32_t layer_count(const struct st_program *program, const struct st_op
         return w->layer_count > 1;
     case ST_ROLE_INTERNALS:
         return w->layers[op->layer].internal_bytes > 0;
+    case ST_ROLE_ROUTES:
+        return w->routes_bytes > 0;
     default:
         while (page_of_layer(program, op, operand->role == ST_ROLE_SUM, count) != ST_NO_PAGE)
             count++;
@@ -220,7 +225,7 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
                             uint32_t n, const struct st_access *a)
 {
     const uint32_t g = program->workload.grad_accum;
-    const bool layer = operand->times == ST_OPERAND_LAYER;
+    const bool layer = operand->times == ST_OPERAND_LAYER, block = (st_op_rows[op->kind].indices & ST_INDEX_BLOCK) != 0;
 
     if (operand->times == ST_OPERAND_EACH) /* a gathered page, or a micro-batch */
         return a->index == n;
@@ -236,9 +241,10 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
         return a->index == op->chunk;
     case ST_HOLDS_DACT:
     case ST_HOLDS_HEAD:
+    case ST_HOLDS_ROUTES:
         return a->index == op->micro;
     case ST_HOLDS_ACT:
-        return !layer ? a->index % g == op->micro : a->index == (uint64_t)(op->layer - (a->role == ST_ROLE_ACT)) * g + op->micro;
+        return !block ? a->index % g == op->micro : a->index == (uint64_t)(op->layer - (a->role == ST_ROLE_ACT)) * g + op->micro;
     case ST_HOLDS_INTERNALS:
         return a->index == (uint64_t)op->layer * g + op->micro;
     case ST_HOLDS_LOGITS:
@@ -283,6 +289,8 @@ static bool count_matches(const struct st_program *program, const struct st_op *
         return count == (program->pages[op->page].grad != ST_WHERE_NONE ? 1 : 0);
     case ST_OPERAND_KEPT:
         return count == (op->recompute ? 0 : 1);
+    case ST_OPERAND_REMADE:
+        return count == (op->recompute ? 1 : 0);
     case ST_OPERAND_EACH:
         return count == (operand->content == ST_HOLDS_DACT ? program->workload.grad_accum : program->workload.gathered_count);
     case ST_OPERAND_LAYER:

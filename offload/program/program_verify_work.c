@@ -64,7 +64,7 @@ static const struct work {
     {BY_EITHER(GATHER_DEVICE, UPLOAD_ROWS), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOOKUP},
     {BY(EMBED_FORWARD), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_POSITIONS},
     {BY(PAGE_USE), EACH_STAYING, ALWAYS_BUT_A_FLUSH, ALL},
-    {BY_EITHER(BLOCK_FORWARD, LAYER_FORWARD), EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
+    {{ST_OP_BLOCK_FORWARD, ST_OP_LAYER_FORWARD, ST_OP_ROUTE_END}, EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
     {BY(CALLER_END), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_CALLER},
     {BY(HEAD_NORM), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
     {BY(HEAD_STATS), EACH_SLICE, ALWAYS_BUT_A_FLUSH, ALL},
@@ -292,6 +292,53 @@ static strata_status verify_open(const struct st_program *program)
     return STRATA_OK;
 }
 
+/* Which slice of a layer's experts is next with a micro-batch, and whether in backward. */
+struct turn {
+    uint32_t layer, slice;
+    bool backward;
+};
+
+/* False: it is not this op's turn. */
+static bool take_turn(const struct st_program *program, struct turn *turn, const struct st_op *op)
+{
+    const bool backward = st_op_is_backward((enum st_op_kind)op->kind);
+    const bool same = turn->layer == op->layer && turn->backward == backward;
+
+    switch ((enum st_op_kind)op->kind) {
+    case ST_OP_ROUTE_FORWARD:
+    case ST_OP_ROUTE_AGAIN:
+        *turn = (struct turn){.layer = op->layer, .backward = backward};
+        return true;
+    case ST_OP_EXPERTS_FORWARD:
+    case ST_OP_EXPERTS_BACKWARD:
+        return same && turn->slice++ == op->slice;
+    default:
+        return same && turn->slice == st_layer_slices(&program->workload.layers[op->layer]);
+    }
+}
+
+/* The parts of a layer of experts follow one another, its slices in ascending order, in which their experts add. */
+static strata_status verify_parts(const struct st_program *program)
+{
+    const uint32_t g = program->workload.grad_accum;
+    struct turn *turns = calloc(g, sizeof(*turns));
+    strata_status st = STRATA_OK;
+
+    if (turns == NULL)
+        return st_nomem(g * sizeof(*turns));
+    for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]); cycle++)
+        for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++) {
+            const struct st_op *op = &program->ops[i];
+
+            if (st_op_in_parts((enum st_op_kind)op->kind) && (op->phases & cycles[cycle].phase) != 0 &&
+                !take_turn(program, &turns[op->micro], op))
+                st = st_error(STRATA_E_INTERNAL, "verify: op %u (%s) of layer %u, micro-batch %u is out of turn", i,
+                              st_op_name((enum st_op_kind)op->kind), op->layer, op->micro);
+        }
+    free(turns);
+    return st;
+}
+
 strata_status st_verify_work(const struct st_program *program)
 {
     uint32_t most = 0, *marks;
@@ -306,5 +353,7 @@ strata_status st_verify_work(const struct st_program *program)
         for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]) && st == STRATA_OK; cycle++)
             st = verify_cycle(program, &works[i], cycle, marks);
     free(marks);
+    if (st == STRATA_OK)
+        st = verify_parts(program);
     return st == STRATA_OK ? verify_open(program) : st;
 }

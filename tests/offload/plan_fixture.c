@@ -85,6 +85,16 @@ static struct st_layer *add_layer(struct st_workload *w, enum st_layer_kind kind
     return &w->layers[w->layer_count - 1];
 }
 
+/* The last one is smaller. */
+static void add_experts(struct st_workload *w, const struct plan_sizes *s, enum plan_frozen frozen)
+{
+    for (uint32_t i = 0; i < s->experts; i++) {
+        const enum plan_frozen own = frozen == PLAN_PART_FROZEN ? (i % 2 == 1 ? PLAN_FROZEN : PLAN_TRAINED) : frozen;
+
+        add_page(w, 0, (i + 1 < s->experts ? 6ull : 3ull) * s->hidden * s->hidden, 0, s->adapter_params > 0 ? PLAN_FROZEN : own);
+    }
+}
+
 static void add_layers(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)
 {
     const uint64_t block = s->block_params != 0 ? s->block_params : 12ull * s->hidden * s->hidden;
@@ -94,11 +104,15 @@ static void add_layers(struct st_workload *w, const struct plan_sizes *s, const 
     if (s->positions)
         add_page(w, ST_PAGE_SMALL, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
     for (uint32_t b = 0; b < s->blocks; b++) {
-        add_layer(w, ST_LAYER_BLOCK);
+        const bool experts = b > 0 && s->experts > 0;
+
+        add_layer(w, experts ? ST_LAYER_EXPERTS : ST_LAYER_BLOCK);
         if (s->adapter_params > 0)
             add_adapted(w, s, block, 13ull * s->hidden);
         else
             add_page(w, 0, block, 13ull * s->hidden, frozen[1 + b]);
+        if (experts)
+            add_experts(w, s, frozen[1 + b]);
     }
     add_layer(w, ST_LAYER_LOSS);
     add_page(w, ST_PAGE_SMALL, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
@@ -122,7 +136,12 @@ static void add_costs(struct st_workload *w, const struct plan_sizes *s)
         l->internal_bytes = l > w->layers ? 10 * act : 0;
         l->forward_flops = 2.0 * (double)rows * params;
         l->backward_flops = 2 * l->forward_flops;
+        if (l->kind == ST_LAYER_EXPERTS) {
+            l->experts_forward_flops = 3 * l->forward_flops;
+            l->experts_backward_flops = 8 * l->forward_flops;
+        }
     }
+    w->routes_bytes = s->experts > 0 && s->blocks > 1 && s->routes ? 64 : 0;
     last->internal_bytes = 3 * act + rows * 20;
     last->forward_flops = 2.0 * (double)rows * w->hidden * w->vocab;
     last->backward_flops = 3 * last->forward_flops;
@@ -234,6 +253,8 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
         for (uint32_t layer = 0; layer < s.blocks + 2; layer++)
             frozen[layer] = PLAN_FROZEN;
     }
+    s.experts = draws->seed % 5 == 4 ? 1 + (uint32_t)(draws->seed / 5 % 3) : 0;
+    s.routes = draws->seed / 5 % 2 == 0;
     plan_workload(w, &s, frozen);
 }
 

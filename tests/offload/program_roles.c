@@ -14,7 +14,7 @@ static const char *const contents[] = {
     [ST_HOLDS_GRAD] = "grad",       [ST_HOLDS_ACCUM] = "sum",     [ST_HOLDS_ACT] = "act",
     [ST_HOLDS_DACT] = "dact",       [ST_HOLDS_TOKENS] = "tokens", [ST_HOLDS_ROWS] = "rows",
     [ST_HOLDS_HEAD] = "head",       [ST_HOLDS_LOGITS] = "logits", [ST_HOLDS_INTERNALS] = "internals",
-    [ST_HOLDS_SCALARS] = "scalars", [ST_HOLDS_WIRE] = "wire",
+    [ST_HOLDS_SCALARS] = "scalars", [ST_HOLDS_WIRE] = "wire",     [ST_HOLDS_ROUTES] = "routes",
 };
 static const char *const modes[] = {[ST_READ] = "read", [ST_WRITE] = "write", [ST_MODIFY] = "modify"};
 
@@ -44,11 +44,17 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_UPLOAD_ACT] = " read act, write act,",
     [ST_OP_HEAD_NORM] = " read act, read weight, write head,",
     [ST_OP_HEAD_STATS] = " modify head, read weight, read tokens, write scratch,",
-    [ST_OP_HEAD_LOSS] = " read head, read tokens, modify scalars,",
+    [ST_OP_HEAD_LOSS] = " read head, read tokens,",
     [ST_OP_HEAD_GRAD] = " modify head, read weight, read tokens, write scratch,",
     [ST_OP_HEAD_BACKWARD] = " read act, read weight, read head, write dact, write scratch,",
     [ST_OP_BLOCK_BACKWARD] = "",
     [ST_OP_EMBED_BACKWARD] = " read dact,",
+    [ST_OP_ROUTE_FORWARD] = " read act, read weight, write internals,",
+    [ST_OP_EXPERTS_FORWARD] = " read weight, modify internals, write scratch,",
+    [ST_OP_ROUTE_END] = " write act, read internals, write scratch,",
+    [ST_OP_ROUTE_AGAIN] = "",
+    [ST_OP_EXPERTS_BACKWARD] = " read weight, modify internals, read dact, write scratch,",
+    [ST_OP_ROUTE_BACKWARD] = " read act, read weight, modify internals,",
     [ST_OP_PAGE_USE] = " read weight,",
     [ST_OP_PAGE_GRAD] = " read weight,",
     [ST_OP_CALLER_END] = " modify scalars,",
@@ -142,7 +148,29 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
             if (plan->program.pages[st_layer_page(w, op->layer, i)].grad != ST_WHERE_NONE)
                 add(text, sum_mode(plan, op, st_layer_page(w, op->layer, i)), "sum", 1);
         break;
+    case ST_OP_HEAD_LOSS:
+        add(text, "read", "routes", w->routes_bytes > 0);
+        add(text, "modify", "scalars", 1);
+        break;
+    case ST_OP_ROUTE_FORWARD: /* the lowest layer of experts begins them */
+        add(text, w->layers[op->layer - 1].kind == ST_LAYER_EXPERTS ? "modify" : "write", "routes", w->routes_bytes > 0);
+        add(text, "write", "scratch", 1);
+        break;
+    case ST_OP_ROUTE_AGAIN:
+        add(text, "read", "act", op->recompute);
+        add(text, "read", "weight", op->recompute);
+        add(text, op->recompute ? "write" : "modify", "internals", 1);
+        add(text, "read", "dact", 1);
+        add(text, "write", "scratch", 1);
+        break;
+    case ST_OP_ROUTE_BACKWARD:
+        add(text, "read", "routes", w->routes_bytes > 0);
+        add(text, "modify", "dact", 1);
+        add(text, "write", "scratch", 1);
+        add(text, sum_mode(plan, op, op->page), "sum", trained);
+        break;
     case ST_OP_HEAD_BACKWARD:
+    case ST_OP_EXPERTS_BACKWARD:
     case ST_OP_EMBED_BACKWARD:
     case ST_OP_PAGE_GRAD:
         add(text, sum_mode(plan, op, op->page), "sum", trained);
@@ -195,7 +223,8 @@ static bool adds_to_sum(uint8_t kind)
 {
     return kind == ST_OP_HEAD_GRAD || kind == ST_OP_HEAD_BACKWARD || kind == ST_OP_BLOCK_BACKWARD ||
            kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST ||
-           kind == ST_OP_SCATTER_MICRO || kind == ST_OP_PAGE_GRAD || kind == ST_OP_LAYER_BACKWARD;
+           kind == ST_OP_SCATTER_MICRO || kind == ST_OP_EXPERTS_BACKWARD || kind == ST_OP_ROUTE_BACKWARD ||
+           kind == ST_OP_PAGE_GRAD || kind == ST_OP_LAYER_BACKWARD;
 }
 
 /* A leaf's first micro-batch begins a sum; after the step's last one the lookup adds to what is there. */

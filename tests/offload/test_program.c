@@ -348,7 +348,10 @@ static void corrupt_flags(struct st_plan *plan, struct st_op *op)
         const bool there = st_op_access(plan->program.accesses, op, (enum st_role)operand->role) != NULL;
 
         op->first = operand->use == ST_OPERAND_ADD && there ? !op->first : op->first;
-        op->recompute = operand->use == ST_OPERAND_REMAKE || operand->times == ST_OPERAND_KEPT ? !op->recompute : op->recompute;
+        op->recompute =
+            operand->use == ST_OPERAND_REMAKE || operand->use == ST_OPERAND_REOPEN || operand->times == ST_OPERAND_KEPT
+                ? !op->recompute
+                : op->recompute;
         if (op->first != kept.first || op->recompute != kept.recompute)
             must_fail(plan, op, "another flag");
         *op = kept;
@@ -456,7 +459,7 @@ static bool is_work(enum st_op_kind kind)
 }
 
 /* Each op in each cycle in which it runs: what comes after it would find what an earlier step has left. */
-static void find_what_is_left_out(const struct st_policy *policy, bool tied)
+static void find_what_is_left_out(const struct st_policy *policy, bool tied, uint32_t experts)
 {
     static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
@@ -468,7 +471,8 @@ static void find_what_is_left_out(const struct st_policy *policy, bool tied)
                                      .micro_batch = 1,
                                      .grad_accum = 2,
                                      .positions = true,
-                                     .tied = tied};
+                                     .tied = tied,
+                                     .experts = experts};
     const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
     struct st_plan *plan = plan_of(&sizes, &machine, policy, "work");
 
@@ -501,7 +505,7 @@ TEST(work_that_is_left_out_is_found)
                                          .ranks = 1 + i / 6 % 2,
                                          .stage = i / 12 * 3};
 
-        find_what_is_left_out(&policy, i % 4 < 2);
+        find_what_is_left_out(&policy, i % 4 < 2, i % 3);
     }
 }
 

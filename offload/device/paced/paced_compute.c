@@ -25,6 +25,13 @@ struct head_state {
     uint64_t grads;  /* the same of the seeds of their gradients */
 };
 
+/* What a layer of experts keeps of a micro-batch between its parts, at the start of its internals. */
+struct route_state {
+    uint64_t input; /* hash of its input and the first page's weights */
+    uint64_t sum;   /* hash of the slices' weights, in order */
+    uint64_t grads; /* the same of the seeds of their gradients */
+};
+
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     uint64_t z = (a ^ b >> 32 ^ b << 32) + 0x9e3779b97f4a7c15u; /* what follows is the finish of splitmix64 */
@@ -189,9 +196,12 @@ static void block_backward(const struct scene *s)
 static void head_loss(const struct scene *s)
 {
     const struct head_state head = head_load(s);
-    const uint64_t bits = mix(mix(s->given, head.input), head.slices);
-    uint64_t counted = 0;
+    uint64_t bits = mix(mix(s->given, head.input), head.slices), counted = 0, routes;
 
+    if (s->call->routes != NULL) {
+        memcpy(&routes, s->call->routes, sizeof(routes));
+        bits = mix(bits, routes);
+    }
     for (uint64_t r = 0; r < s->rows; r++)
         counted += s->call->targets[r] >= 0;
     *s->call->loss_sum = (double)counted * (LOSS_LEAST + LOSS_RANGE * (double)(bits >> 11) * 0x1p-53);
@@ -219,6 +229,46 @@ static void head_backward(const struct scene *s)
 
     grad_page(s, seed);
     dact_fill(s, seed);
+}
+
+/* Parts of a layer of experts. */
+static void run_part(const struct scene *s)
+{
+    const struct st_call *call = s->call;
+    struct route_state r;
+    uint64_t seed, routes = 0;
+
+    memcpy(&r, call->internals, sizeof(r));
+    if (call->routes != NULL && !call->opens_routes)
+        memcpy(&routes, call->routes, sizeof(routes));
+    switch (call->kind) {
+    case ST_CALL_ROUTE_FORWARD:
+        r = (struct route_state){.input = mix(s->given, sample_hash(s, call->act))};
+        routes += r.input;
+        if (call->routes != NULL)
+            memcpy(call->routes, &routes, sizeof(routes));
+        break;
+    case ST_CALL_EXPERTS_FORWARD:
+        r.sum = mix(r.sum, s->given);
+        break;
+    case ST_CALL_ROUTE_END:
+        sample_write(s, call->act_out, mix(r.input, r.sum));
+        break;
+    case ST_CALL_ROUTE_AGAIN:
+        r.input = call->recompute ? mix(s->given, sample_hash(s, call->act)) : r.input;
+        r.grads = 0;
+        break;
+    case ST_CALL_EXPERTS_BACKWARD:
+        seed = mix(mix(s->given, r.input), sample_hash(s, call->dact));
+        grad_page(s, seed);
+        r.grads = mix(r.grads, seed);
+        break;
+    default:
+        seed = mix(mix(mix(s->given, sample_hash(s, call->act)), sample_hash(s, call->dact)), mix(r.grads, routes));
+        grad_page(s, seed);
+        sample_write(s, call->dact, seed);
+    }
+    memcpy(call->internals, &r, sizeof(r));
 }
 
 static void run_scene(const struct scene *s)
@@ -249,6 +299,8 @@ static void run_scene(const struct scene *s)
     case ST_CALL_HEAD_BACKWARD:
         head_backward(s);
         break;
+    default:
+        run_part(s);
     }
 }
 
