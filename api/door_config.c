@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/json/json_build.h"
 #include "core/system/owned_dir.h"
 #include "model/adapter/adapter.h"
 #include "nvme/swap/swap.h"
@@ -216,6 +217,23 @@ uint32_t strata_config_row_count(const struct strata_config *config)
     return config != NULL ? st_config_row_count(config->source) : 0;
 }
 
+static const char *const origin_names[] = {"default", "file", "auto", "command line", "derived", "environment"};
+
+st_json *st_handle_origins(const struct strata_config *config)
+{
+    st_json *origins = st_fault_refuses("api.origins") ? NULL : st_json_new_object();
+
+    for (uint32_t i = 0; i < st_config_row_count(config->source) && origins != NULL; i++) {
+        const struct st_config_row *row = st_config_row_at(config->source, i);
+
+        if (row->origin == ST_ORIGIN_DEFAULT || st_json_add(origins, row->path, st_json_new_string(origin_names[row->origin])))
+            continue;
+        st_json_free(origins);
+        origins = NULL;
+    }
+    return origins;
+}
+
 /* What becomes of a key without effect; NULL: it has one, or is rejected. */
 static const char *effect_of(const struct st_config_row *row)
 {
@@ -230,7 +248,6 @@ static const char *effect_of(const struct st_config_row *row)
 
 strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row)
 {
-    static const char *const origins[] = {"default", "file", "auto", "command line", "derived", "environment"};
     static const char *const verdicts[] = {"honoured", "notice", "rejected"};
     struct strata_config_row r = {0};
     const struct st_config_row *from;
@@ -242,7 +259,7 @@ strata_status strata_config_get_row(const struct strata_config *config, uint32_t
     from = st_config_row_at(config->source, index);
     r.path = from->path;
     r.value = from->value;
-    r.origin = origins[from->origin];
+    r.origin = origin_names[from->origin];
     r.verdict = verdicts[from->verdict];
     r.reason = from->reason;
     r.effect = effect_of(from);

@@ -57,6 +57,7 @@ static strata_status put_run(struct st_json_writer *w, const struct strata_engin
     st_json_put_u64(w, "sequence_length", m->size.seq);
     st_json_put_u64(w, "max_steps", steps);
     st = put_config(w, &m->config);
+    st_json_put_node(w, "origins", m->origins);
     st_json_object_open(w, "plan");
     st_plan_put(facts, w);
     st_endurance_planned(&endurance, facts, steps);

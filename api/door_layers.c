@@ -103,7 +103,8 @@ strata_status strata_layers_open(struct strata_model **model, const struct strat
     if (m == NULL)
         return st_nomem(sizeof(*m));
     st_floats_plain(&floats);
-    st = open_layers(m, config, &o);
+    m->origins = st_handle_origins(config);
+    st = m->origins != NULL ? open_layers(m, config, &o) : st_nomem(0);
     st_floats_restore(&floats);
     if (st == STRATA_OK)
         *model = m;

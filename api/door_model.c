@@ -390,7 +390,8 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     if (m == NULL)
         return st_nomem(sizeof(*m));
     st_floats_plain(&floats);
-    st = take_opts(m, config, &o);
+    m->origins = st_handle_origins(config);
+    st = m->origins != NULL ? take_opts(m, config, &o) : st_nomem(0);
     if (st == STRATA_OK)
         st = open_model(m, &o, config);
     if (st == STRATA_OK)
@@ -473,6 +474,7 @@ void strata_model_close(struct strata_model *model)
     free(model->beside.tokenizer);
     free(model->beside.chat_template);
     free(model->from.adapter_dir);
+    st_json_free(model->origins);
     free(model->name);
     free(model->from.saved);
     free(model);

@@ -96,6 +96,7 @@ struct strata_model {
     atomic_flag has_engine;
     struct st_config config; /* a copy with the dtype known */
     struct st_config_told told;
+    st_json *origins; /* of its values that are not the default, by path */
     bool nvme_named;
     enum strata_use use;
     char *name; /* a preset or a directory */
@@ -217,6 +218,9 @@ void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size
 
 /* What a call needs of its engine; each includes those before it.  STEP: that a step of layers is under way; the others: none. */
 enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED, ST_HANDLE_TRAINS, ST_HANDLE_STEP };
+
+/** Where the values of a configuration come from, but defaults.  NULL: no memory. */
+st_json *st_handle_origins(const struct strata_config *config);
 
 /** Begin a call on an engine; after STRATA_OK st_handle_leave() ends it.
  *

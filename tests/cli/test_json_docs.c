@@ -193,7 +193,7 @@ TEST(every_key_is_documented_and_comes)
     } runs[] = {
         {"train",
          "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 2 --json --digest --eval-data {w}/good.heldout.bin "
-         "--machine {w}/machine.json"},
+         "--machine {w}/machine.json --threads 2"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json --gpu h100 --drive gen4:2TB"},
         {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},

@@ -3,6 +3,7 @@
 #include "strata/types.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
 #include "tests/common/test.h"
 #include "tests/common/whole_file.h"
 
@@ -83,6 +84,9 @@ static void check_header(const st_json *line)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         assert_non_null(at(line, keys[i]));
     assert_near(number(line, "run.config.train_batch_size"), 6, 0);
+    assert_string_equal(json_text(at(line, "run.origins"), "strata.isa"), "command line");
+    assert_string_equal(json_text(at(line, "run.origins"), "train_batch_size"), "derived");
+    assert_null(st_json_get(at(line, "run.origins"), "optimizer.params.eps")); /* the default */
     assert_string_equal(st_json_string(at(line, "run.engine.device")), "cpu");
     assert_string_equal(st_json_string(at(line, "run.engine.isa")), "scalar");
     assert_string_equal(st_json_string(at(line, "run.engine.io_method")), "threads");
