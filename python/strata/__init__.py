@@ -10,11 +10,13 @@ from typing import Any
 
 from . import io
 from ._handles import Config, Machine
+from ._page import report
 from ._report import Report, Table
 from .benches import bench
 from .errors import Error
 from .files import digest, export
 from .generation import Generator, generate
+from .pictures import plot
 from .planning import advise, check, info, plan
 from .tokenizer import Tokenizer
 from .training import train
@@ -36,6 +38,8 @@ __all__ = [
     "info",
     "io",
     "plan",
+    "plot",
+    "report",
     "train",
 ]
 

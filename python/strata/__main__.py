@@ -1,4 +1,4 @@
-"""python -m strata: the program `strata` of this package, with its arguments."""
+"""python -m strata: the program `strata` of this package, with its arguments.  `report` is Python's own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from ._library import path_of_program
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["report"]:
+        from ._page import main as report
+
+        sys.exit(report(sys.argv[2:]))
     program = path_of_program()
     os.execv(program, [str(program), *sys.argv[1:]])
 

@@ -24,7 +24,8 @@ class Examples(InScratch):
         for example in examples():
             with self.subTest(example.splitlines()[-1]):
                 self.assertLessEqual(len([line for line in example.splitlines() if line.strip()]), 12)
-                if "torch" in example and importlib.util.find_spec("torch") is None:
+                needs = {"torch": "torch", "strata.plot": "matplotlib"}
+                if any(word in example and importlib.util.find_spec(need) is None for word, need in needs.items()):
                     continue
                 if "import torch, deepspeed" in example:
                     (self.scratch / "train.py").write_text(example)
