@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import subprocess
@@ -11,6 +12,7 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     print("torch or transformers is not installed")
@@ -265,6 +267,34 @@ class Weights(unittest.TestCase):
             self.assertEqual(train(second, range(2, 4)), wanted[0])
             self.assertTrue(all(torch.equal(value, wanted[1][name]) for name, value in weights(second).items()))
 
+    def test_weights_outlive_their_engine(self) -> None:
+        """In memory, or in a file; another engine goes on with them."""
+        for how, where in (("cpu", ""), ("nvme", ".")):
+            for drops in (False, True):
+                module = llama()
+                plain = copy.deepcopy(module)
+                engine = Engine(module, {**SINGLE, **tier(how, where)})
+                train(engine, range(1))
+                wanted = weights(engine)
+                engine.destroy() if not drops else None
+                del engine
+                plain.load_state_dict(wanted)
+                self.assertTrue(all(torch.equal(value, wanted[name]) for name, value in module.state_dict().items()))
+                self.assertTrue(torch.equal(module(**batch_of(1)).loss, plain(**batch_of(1)).loss))
+                self.assertNotIn("forward", vars(module.model.layers[0]))
+                runs = [train(Engine(one, {**SINGLE, **tier("cpu", "")}), range(1, 3)) for one in (module, plain)]
+                self.assertEqual(*runs)
+
+    def test_weights_without_room_are_gone(self) -> None:
+        module = llama()
+        engine = Engine(module, {**SINGLE, **tier("nvme", ".")})
+        full = mock.patch("strata.torch.mapped._segment", side_effect=OSError(28, "No space left on device"))
+        with full, self.assertLogs("strata", "WARNING") as said:
+            engine.destroy()
+        self.assertIn("gone with their engine: [Errno 28]", said.output[0])
+        with self.assertRaisesRegex(RuntimeError, "layers.0.*is paged"):
+            module.model.layers[0].mlp.up_proj.weight.sum()
+
     def test_deepspeed_gathers(self) -> None:
         module = llama()
         engine = deepspeed.initialize(model=module, config={**SINGLE, **tier("cpu", "")})[0]
@@ -474,7 +504,7 @@ class WrongUses(unittest.TestCase):
         engine.backward(engine(self.x))
         self.assertIsNotNone(engine.step())
         engine.destroy()
-        self.refused(RuntimeError, "destroyed", lambda: engine(self.x))
+        self.refused(RuntimeError, "destroyed", lambda: engine.backward(engine(self.x)))
 
     def test_modules(self) -> None:
         batched, twice = Net(), Net()

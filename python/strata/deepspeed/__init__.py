@@ -16,12 +16,12 @@ import torch
 
 from ..torch.optimizer import groups_of
 from . import accelerator, checkpoint, comm, launcher, ops, runtime, utils
-from ._clip import watch
 from ._install import VERSION, absent, install, missing
 from ._settings import section, taken
+from ._watch import watch
 from .comm import init_distributed
 from .runtime import zero
-from .runtime.engine import DeepSpeedEngine, ForwardEngine
+from .runtime.engine import DeepSpeedEngine, ForwardEngine, engine_of
 
 __version__ = VERSION
 __version_major__, __version_minor__, __version_patch__ = map(int, VERSION.split("."))
@@ -67,6 +67,8 @@ def initialize(
                       Without any the engine only computes forward, as that of a reference model does.
     lr_scheduler      stepped by step(): an object, or a function of the optimizer; None: the configuration's
     config            a dict or a file; also config_params, or args.deepspeed_config
+
+    An engine that has this module already ends: its weights go on in the new one, its optimizer's state does not.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"initialize() needs model, a torch.nn.Module, not {type(model).__name__}")
@@ -81,6 +83,9 @@ def initialize(
     settings = taken(given if given is not None else getattr(args, "deepspeed_config", None))
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(model.parameters() if model_parameters is None else model_parameters)
+    earlier = engine_of(model)
+    if earlier is not None:
+        earlier.replace()
     if optimizer is None and not section(settings, "optimizer").get("type"):
         engine: DeepSpeedEngine = ForwardEngine(model, settings)
     else:

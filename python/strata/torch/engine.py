@@ -155,6 +155,10 @@ class Engine(torch.nn.Module):
         watch_clipping(_engines)
         refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None]
         self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
+        self._left: weakref.finalize[..., Engine] | None = None
+        if self._pager is not None:  # before the end, but at exit nobody is left to read what pages
+            self._left = weakref.finalize(self, _leave, self._pager, self._layers, os.getpid())
+            self._left.atexit = False
 
     # --- the module ---
 
@@ -523,6 +527,8 @@ class Engine(torch.nn.Module):
                 self.saved(wait=True)
         finally:
             _engines.discard(self)
+            if self._left is not None and self._left.detach() is not None and self._pager is not None:
+                self._pager.part(self._layers)
             self._end()
             self._sums, self._open = {}, None  # closed when no tensor lies in it any more
 
@@ -544,14 +550,26 @@ def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], l
         return
     for hook in hooks:
         hook.remove()
-    alone = layers.comm is None and not Library.get().here.in_callback  # else others may not be here, or nothing can be called
-    for end in (layers.drop, layers.flush) if alone else ():
-        with suppress(Error, RuntimeError):  # no step is under way, it has failed, or the interpreter exits
-            end()
+    _settle(layers)
     for known in parameters:
         parameter = known()
         if parameter is not None:
             parameter.data = parameter.data.clone()
+
+
+def _settle(layers: Layers) -> bool:
+    """Nothing is pending; False where others may not be here, or nothing can be called."""
+    alone = layers.comm is None and not Library.get().here.in_callback
+    for end in (layers.drop, layers.flush) if alone else ():
+        with suppress(Error, RuntimeError):  # no step is under way, it has failed, or the interpreter exits
+            end()
+    return alone
+
+
+def _leave(pager: Pager, layers: Layers, process: int) -> None:
+    """An engine that pages is gone before its module."""
+    if process == os.getpid() and not layers.closed and _settle(layers):
+        pager.part(layers)
 
 
 def _dtype(settings: Mapping[str, Any]) -> torch.dtype:

@@ -20,6 +20,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from ..errors import Error
 from ..layers import Layers, Placed, View
 from .mapped import Room, release
 from .pages import DTYPES, Kept, over, pieces_of, put, read
@@ -98,13 +99,15 @@ class Pager:
         self._lent: set[int] = set()  # parameters that are gathered
         self._evaluated: int | None = None  # layers that are over in the evaluation under way
         self._told: set[str] = set()
+        self._hooks: list[Any] = [engine.module.register_forward_pre_hook(self._before, with_kwargs=True)]
         for layer in self._order:
             layer.module.forward = partial(self.run, layer)
             for inner in layer.module.modules():  # a method takes no mark of PyTorch's
-                inner.register_state_dict_post_hook(partial(self._saves))  # type: ignore[no-untyped-call]
-                inner.register_load_state_dict_pre_hook(partial(self._loads))  # type: ignore[no-untyped-call]
-                inner.register_load_state_dict_post_hook(partial(self._loaded))  # type: ignore[no-untyped-call]
-        engine.module.register_forward_pre_hook(self._before, with_kwargs=True)
+                self._hooks += (
+                    inner.register_state_dict_post_hook(partial(self._saves)),  # type: ignore[no-untyped-call]
+                    inner.register_load_state_dict_pre_hook(partial(self._loads)),  # type: ignore[no-untyped-call]
+                    inner.register_load_state_dict_post_hook(partial(self._loaded)),  # type: ignore[no-untyped-call]
+                )
 
     @property
     def _engine(self) -> Engine:
@@ -272,6 +275,21 @@ class Pager:
 
     # --- weights between steps ---
 
+    def part(self, layers: Layers) -> None:
+        """The engine ends: layers run as they did before it, and their parameters take their values with them."""
+        for layer in self._order:
+            del layer.module.forward
+            if layer.module.forward != layer.plain:  # it had one of its own
+                layer.module.forward = layer.plain
+        for hook in self._hooks:
+            hook.remove()
+        kept = [k for layer in self._order for k, _ in layer.rows if k.away is not None and k.is_there]
+        try:
+            for k in kept:
+                k.parameter.data = self._values(layers, k)
+        except (Error, OSError) as error:
+            _log.warning("weights of layers that page are gone with their engine: %s", error)
+
     @contextmanager
     def gathered(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
         """Within it these parameters have memory; what was changed is written when it ends."""
@@ -283,7 +301,7 @@ class Pager:
             if k is None:
                 raise ValueError(f"a parameter of shape {tuple(p.shape)} is not of this engine")
             if k.away is not None and p.is_set_to(k.away):
-                p.data = self._values(k)
+                p.data = self._values(engine._layers, k)
                 rows.append(k)
         self._lent |= {k.index for k in rows}
         try:
@@ -300,8 +318,7 @@ class Pager:
             raise RuntimeError("weights that page are read and written between steps: after engine.step() or engine.drop()")
         self.settle()
 
-    def _values(self, k: Kept) -> torch.Tensor:
-        layers = self._engine._layers
+    def _values(self, layers: Layers, k: Kept) -> torch.Tensor:
         with torch.inference_mode(False):
             made = self._room.tensor(k.parameter.shape, k.parameter.dtype)
             for first, part in pieces_of(made):
@@ -320,13 +337,13 @@ class Pager:
         for name, k in self._paged(module):
             if k.away is not None and k.parameter.is_set_to(k.away):
                 self._outside()
-                state[prefix + name] = self._values(k)
+                state[prefix + name] = self._values(self._engine._layers, k)
 
     def _loads(self, module: torch.nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
         for name, k in self._paged(module):
             if prefix + name in state:
                 self._outside()
-                k.parameter.data = self._values(k)
+                k.parameter.data = self._values(self._engine._layers, k)
 
     def _loaded(self, module: torch.nn.Module, _: Any) -> None:
         for _, k in self._paged(module):

@@ -101,6 +101,9 @@ def main(log, out, *what):
         told["rest"] = [line["loss"] for line in rest.state.log_history if "loss" in line]
         there = weights(whole)
         told["same"] = all(torch.equal(value, there[name]) for name, value in weights(rest).items())
+    if "again" in what:
+        whole.train()
+        told["again"] = [line["loss"] for line in whole.state.log_history if "loss" in line]
     Path(f"{log}.{torch.distributed.get_rank()}").write_text(json.dumps(told))
     torch.distributed.destroy_process_group()
 

@@ -37,9 +37,14 @@ def engines_of(parameters: Iterable[torch.Tensor]) -> list[DeepSpeedEngine]:
     return [engine for engine in _engines if any(id(parameter) in asked for parameter in engine.module.parameters())]
 
 
+def engine_of(module: torch.nn.Module) -> DeepSpeedEngine | None:
+    return next((engine for engine in _engines if engine.module is module), None)
+
+
 class DeepSpeedEngine(Engine):
     """What initialize() returns."""
 
+    ended = _replaced = False
     _scratch: Any = None  # removes the directory in which checkpoints are made, where that is the engine's own
 
     def __init__(self, module: torch.nn.Module, config: dict[str, Any], *, lr_scheduler: Any = None, **what: Any) -> None:
@@ -288,7 +293,18 @@ class DeepSpeedEngine(Engine):
         """torch.compile of the module, in place."""
         self.module.compile(**({} if backend is None else {"backend": backend}), **dict(compile_kwargs or {}), **more)
 
+    def replace(self) -> None:
+        """Another engine is to have the module."""
+        self.destroy()
+        self._replaced = True
+
+    def _refuse_ended(self) -> None:
+        if self._replaced:
+            raise RuntimeError("this engine is destroyed: initialize() was called again with its module; use the new engine")
+        super()._refuse_ended()
+
     def destroy(self) -> None:
+        self.ended = True
         _engines.discard(self)
         super().destroy()
         if self._scratch is not None:
@@ -329,7 +345,10 @@ class ForwardEngine(DeepSpeedEngine):
     def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing is pending, and no pages are the engine's."""
 
-    flush = drop = follow = destroy = _nothing
+    flush = drop = follow = _nothing
+
+    def destroy(self) -> None:
+        self.ended = True
 
     def get_lr(self) -> list[float]:
         return []
