@@ -186,25 +186,103 @@ static void plan_inputs(struct st_capacity *capacity, struct st_policy *policy, 
     policy->stage = cell->stage;
 }
 
+/* Slices of experts, the last one smaller, behind the page of a block: made up, since only the paced device has them. */
+static bool add_experts(struct st_workload *out, const struct st_workload *w, uint32_t experts)
+{
+    struct st_layer *layer = &out->layers[out->layer_count - 1];
+
+    for (uint32_t i = 0; i < experts; i++) {
+        struct st_page *page = st_workload_add_page(out, 0);
+
+        if (page == NULL)
+            return false;
+        (void)st_page_add(page, i % 4 == 2 ? ST_GROUP_FROZEN : ST_GROUP_DECAY, w->dtype, i + 1 < experts ? 40000 : 20000);
+        out->params += i % 4 == 2 ? 0 : page->params;
+    }
+    layer->experts_forward_flops = 2 * layer->forward_flops;
+    layer->experts_backward_flops = 6 * layer->forward_flops;
+    return true;
+}
+
+/* The model's workload; with experts, blocks but the first have slices of them. */
+static strata_status rig_workload(struct st_workload *out, const struct st_model *model, const struct rig_cell *cell)
+{
+    const struct st_workload *w = st_model_workload(model);
+    uint32_t pages[64] = {0};
+    bool ok = true;
+
+    if (cell->experts == 0)
+        return st_workload_copy(out, w);
+    *out = *w;
+    out->layers = NULL;
+    out->pages = NULL;
+    out->uses = NULL;
+    out->order = NULL;
+    out->layer_count = out->page_count = out->use_count = out->order_count = out->gathered_count = 0;
+    out->routes_bytes = 64;
+    for (uint32_t l = 0; l < w->layer_count && ok; l++) {
+        const bool experts = l > 1 && w->layers[l].kind == ST_LAYER_BLOCK;
+        const struct st_layer *layer = &w->layers[l];
+        const uint32_t use_first = out->use_count;
+
+        ok = st_workload_add_layer(out, experts ? ST_LAYER_EXPERTS : layer->kind);
+        for (uint32_t i = 0; i < layer->use_count && ok; i++) {
+            const uint32_t p = st_layer_page(w, l, i);
+            struct st_page *page = w->pages[p].layer == l ? st_workload_add_page(out, w->pages[p].flags) : NULL;
+
+            if (page != NULL) {
+                pages[p] = out->page_count - 1;
+                *page = w->pages[p];
+                page->layer = l;
+                page->uses = 1;
+            } else {
+                ok = w->pages[p].layer != l && st_workload_add_use(out, pages[p]);
+            }
+        }
+        if (ok) {
+            const struct st_layer made = out->layers[l];
+
+            out->layers[l] = *layer;
+            out->layers[l].kind = made.kind;
+            out->layers[l].use_first = use_first;
+            out->layers[l].use_count = made.use_count;
+        }
+        ok = ok && (!experts || add_experts(out, w, cell->experts));
+    }
+    return ok ? STRATA_OK : st_nomem(0);
+}
+
 static strata_status plan_with(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell, uint64_t device,
                                uint64_t host)
 {
     struct st_capacity capacity;
     struct st_policy policy;
 
+    struct st_workload w;
+    strata_status st;
+
     plan_inputs(&capacity, &policy, cell, device, host);
     *out = NULL;
-    return st_plan_make(out, st_model_workload(model), &capacity, &policy);
+    if ((st = rig_workload(&w, model, cell)) != STRATA_OK)
+        return st;
+    st = st_plan_make(out, &w, &capacity, &policy);
+    st_workload_fini(&w);
+    return st;
 }
 
 static bool plans(const struct st_model *model, const struct rig_cell *cell, uint64_t device, uint64_t host)
 {
     struct st_capacity capacity;
     struct st_policy policy;
+    struct st_workload w;
     bool fits;
 
     plan_inputs(&capacity, &policy, cell, device, host);
-    return st_plan_fits(&fits, st_model_workload(model), &capacity, &policy) == STRATA_OK && fits;
+    if (rig_workload(&w, model, cell) != STRATA_OK)
+        return false;
+    fits = st_plan_fits(&fits, &w, &capacity, &policy) == STRATA_OK && fits;
+    st_workload_fini(&w);
+    return fits;
 }
 
 /* Least capacity of one tier with which the cell still plans. */
@@ -536,21 +614,21 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
     static const char *const act_tiers[] = {"device", "host", "nvme", "auto"};
     static const char *const moments[] = {"fp32", "bf16", "8bit"}, *const adapters[] = {"", " lora", " lora nf4"};
 
-    snprintf(buf, RIG_TEXT,
-             "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
-             "clip=%s %s "
-             "cache=%s flush=%u moments=%s streamed=%u/2%s",
-             c->llama ? "llama" : "gpt2", adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer],
-             tiers[c->param],
-             c->update == ST_UPDATE_SERIAL  ? "serial"
-             : c->update == ST_UPDATE_GATED ? "gated"
-                                            : "in_backward",
-             c->grad_accum, c->leaves > 0 ? c->leaves : 1,
-             c->accumulation == ST_ACCUMULATE_HORIZONTAL ? "horizontal" : "vertical",
-             c->activations == ST_ACT_KEPT         ? "kept"
-             : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
-                                                   : "auto",
-             act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype],
-             c->cache == 0 ? "0" : "auto", c->flush_after, moments[c->moments], c->streamed, c->paced ? " paced" : "");
+    snprintf(
+        buf, RIG_TEXT,
+        "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
+        "clip=%s %s "
+        "cache=%s flush=%u moments=%s streamed=%u/2%s%s",
+        c->llama ? "llama" : "gpt2", adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer],
+        tiers[c->param],
+        c->update == ST_UPDATE_SERIAL  ? "serial"
+        : c->update == ST_UPDATE_GATED ? "gated"
+                                       : "in_backward",
+        c->grad_accum, c->leaves > 0 ? c->leaves : 1, c->accumulation == ST_ACCUMULATE_HORIZONTAL ? "horizontal" : "vertical",
+        c->activations == ST_ACT_KEPT         ? "kept"
+        : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
+                                              : "auto",
+        act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype], c->cache == 0 ? "0" : "auto",
+        c->flush_after, moments[c->moments], c->streamed, c->experts > 0 ? " experts" : "", c->paced ? " paced" : "");
     return buf;
 }

@@ -48,6 +48,7 @@ struct rig_cell {
     enum rig_adapters adapters;
     uint32_t dir_count;          /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
     const double *dir_rates;     /* [dir_count]; NULL: equal */
+    uint32_t experts;            /* paced: slices of experts, made up, of each block but the first; 0: none */
     bool paced;                  /* on the paced device, with its gradients, at its own pace of some microseconds an op */
     bool timed;                  /* each call of the device passes the site device.call */
     bool cuda;                   /* on the cuda device */

@@ -459,6 +459,16 @@ TEST(test_policies)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 
+/* Slices of experts are pages like others. */
+TEST(test_experts)
+{
+    struct rig_cell drives = on_drives(), memory = in_memory();
+
+    drives.paced = memory.paced = true;
+    drives.experts = memory.experts = 3;
+    check(&drives, (struct resumer[]){{drives, true}, {memory, true}}, 2);
+}
+
 /* Weights at home on drives, of which the device keeps a copy: what is adopted is read all the same. */
 TEST(test_copies_on_the_device)
 {

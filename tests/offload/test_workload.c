@@ -89,6 +89,7 @@ TEST(a_layer_that_contradicts_the_others_is_refused)
         {1, {OF_LAYER(kind), 1, "a layer's kind, or its place"}},
         {1, {OF_LAYER(kind), 2, "a layer's kind, or its place"}},
         {3, {OF_LAYER(kind), 1, "a layer's kind, or its place"}},
+        {1, {OF_LAYER(kind), ST_LAYER_EXPERTS, "a layer of experts: its place, its slices"}},
         {1, {OF_LAYER(boundary_bytes), 0, "the bytes of a boundary"}},
         {3, {OF_LAYER(boundary_bytes), 1, "the bytes of a boundary"}},
         {3, {OF_LAYER(internal_bytes), 0, "has no internals"}},

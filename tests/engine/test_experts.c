@@ -1,0 +1,80 @@
+/* test_experts - layers of experts: the same bits wherever their slices lie, in whatever order micro-batches go through them, and
+ * whatever the number of ranks.  On the paced device, whose parts are made up. */
+#include "agree.h"
+#include "rig.h"
+#include "tests/common/sample.h"
+#include "tests/common/scratch.h"
+#include "tests/common/test.h"
+
+#include <string.h>
+
+#define STEPS 3u
+
+static struct rig_cell experts_of(struct rig_cell cell)
+{
+    cell.paced = true;
+    cell.experts = 3;
+    cell.grad_accum = 4;
+    cell.dtype = STRATA_BF16;
+    cell.io_method = "threads";
+    return cell;
+}
+
+/* Every place with every order, activations kept and made again, and one leaf or four. */
+TEST(placement_changes_no_bits)
+{
+    for (uint32_t leaves = 1; leaves <= 4; leaves += 3) {
+        struct rig_cell cells[AGREE_PLACES * 4];
+        size_t count = 0;
+
+        for (size_t i = 0; i < AGREE_PLACES * 4; i++) {
+            struct rig_cell *cell = &cells[count];
+
+            if (!sample_takes(i, 3, 0))
+                continue;
+            *cell = experts_of(agree_place(i / 4));
+            cell->leaves = leaves;
+            cell->accumulation = i % 2 == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
+            cell->activations = i / 2 % 2 == 0 ? ST_ACT_RECOMPUTED : ST_ACT_KEPT;
+            if (cell->activations == ST_ACT_KEPT && cell->device == RIG_SMALLEST)
+                cell->device = RIG_MIDWAY;
+            count++;
+        }
+        scratch_open();
+        (void)rig_agree(cells, count, STEPS, scratch_dir);
+        scratch_close();
+    }
+}
+
+/* One rank with four leaves, and two and four ranks at each stage: with weights and state on drives, and on the device. */
+TEST(ranks_change_no_bits)
+{
+    struct rig_cell one = experts_of(agree_place(0));
+    struct rig_result first;
+    uint32_t number = 0;
+
+    one.leaves = 4;
+    scratch_open();
+    assert_int_equal(rig_run(&first, &one, STEPS, scratch_dir), STRATA_OK);
+    for (uint32_t ranks = 2; ranks <= 4; ranks += 2)
+        for (uint32_t stage = 0; stage <= 3; stage++)
+            for (size_t place = 0; place < AGREE_PLACES; place += 2) {
+                struct rig_cell cell = experts_of(agree_place(place));
+                struct rig_result out[4];
+                char text[RIG_TEXT];
+
+                cell.ranks = ranks;
+                cell.stage = stage;
+                cell.leaves = 4 / ranks;
+                if (!sample_takes(number++, 5, 0))
+                    continue;
+                if (rig_run_ranks(out, &cell, STEPS, scratch_dir) != STRATA_OK)
+                    fail_msg("%s: %s", rig_cell_text(text, &cell), strata_last_error());
+                for (uint32_t r = 0; r < ranks; r++)
+                    if (strcmp(out[r].weights, first.weights) != 0 || strcmp(out[r].state, first.state) != 0)
+                        fail_msg("%u ranks, stage %u: other bits: %s", ranks, stage, rig_cell_text(text, &cell));
+            }
+    scratch_close();
+}
+
+TEST_GROUP(NULL, NULL);
