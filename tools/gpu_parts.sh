@@ -113,8 +113,8 @@ compile()
     fi
     cmake -S "$root" -B "$build" "$@"
     cmake --build "$build" -j "$jobs" --target strata test_gpu_update test_gpu_ops test_gpu_attention test_gpu_device_ops \
-        test_gpu_device_matmul test_gpu_device_llama test_gpu_device_attention test_gpu_device_xent test_gpu_device_timed \
-        test_gpu_layers
+        test_gpu_device_matmul test_gpu_device_llama test_gpu_device_experts test_gpu_device_attention test_gpu_device_xent \
+        test_gpu_device_timed test_gpu_layers
 }
 
 smi() { nvidia-smi -i "$index" "--query-gpu=$1" --format=csv,noheader,nounits; }
@@ -236,7 +236,7 @@ test_programs()
     done
 }
 
-contract() { test_programs device_ops device_matmul device_llama device_xent device_timed; }
+contract() { test_programs device_ops device_matmul device_llama device_experts device_xent device_timed; }
 ops() { test_programs ops; }
 attention() { test_programs attention device_attention; }
 layers() { test_programs layers; }
@@ -486,7 +486,7 @@ memcheck()
 {
     can_check || return 0
     shares=6
-    checked memcheck device_ops device_matmul device_llama device_attention device_xent device_timed
+    checked memcheck device_ops device_matmul device_llama device_experts device_attention device_xent device_timed
 }
 
 # --- in no window ---

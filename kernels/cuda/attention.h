@@ -50,6 +50,10 @@ ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t
                                                    void *dqkv, const void *dout, const void *out, const float *lse,
                                                    const void *qkv, void *workspace);
 
+/** dsinks[heads] f32 += - sum of exp(sink - lse) <dout, out> over a head's rows. */
+ST_CUDA_API cudaError_t st_cuda_attention_sinks_backward(cudaStream_t stream, const struct st_attention *at, float *dsinks,
+                                                         const void *dout, const void *out, const float *lse);
+
 /**
  * Generation: append keys and values of `rows` rows, positions first..first+rows-1 of one sequence (at->batch 1), then attend
  * each row to the positions up to its own, within the window.  The bits of a row do not depend on the other rows of the call.

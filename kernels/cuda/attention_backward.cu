@@ -110,3 +110,64 @@ cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t shared_most
         err = st_backward_keys(queue, s);
     return err != cudaSuccess ? err : st_backward_queries(queue, s);
 }
+
+/* --- sinks: a block for a head --- */
+
+struct sinks_args {
+    struct st_attention at;
+    float *dsinks;
+    const void *dout, *out;
+    const float *lse;
+    bool wide;
+};
+
+/* Eight lanes work on a row; what the groups of lanes sum over their rows is added in index order. */
+template <strata_dtype DT> static __global__ void __launch_bounds__(PREPARE_THREADS) sinks_backward(struct sinks_args s)
+{
+    constexpr uint32_t groups = PREPARE_THREADS / ROW_LANES;
+    __shared__ float part[groups];
+    const uint32_t head = blockIdx.x, group = threadIdx.x / ROW_LANES;
+    const float sink = st_element_load<DT>(static_cast<const st_elem_t<DT> *>(s.at.sinks)[head]);
+    float taken = 0;
+
+    for (uint64_t first = 0; first < static_cast<uint64_t>(s.at.batch) * s.at.seq; first += groups) {
+        const uint64_t row = first + group, at = row * s.at.out_stride + st_query_column(s.at, head);
+        const bool inside = row < static_cast<uint64_t>(s.at.batch) * s.at.seq;
+        float sum = 0;
+
+        if (inside)
+            sum = lane_dot<DT>(static_cast<const st_elem_t<DT> *>(s.out) + at, static_cast<const st_elem_t<DT> *>(s.dout) + at,
+                               s.at.head_dim, s.wide);
+#pragma unroll
+        for (int lanes = ROW_LANES / 2; lanes > 0; lanes /= 2)
+            sum += __shfl_xor_sync(ST_ALL_LANES, sum, lanes);
+        if (inside)
+            taken += expf(sink - s.lse[rows_at(s.at, static_cast<uint32_t>(row / s.at.seq), head) + row % s.at.seq]) * sum;
+    }
+    if (threadIdx.x % ROW_LANES == 0)
+        part[group] = taken;
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    for (uint32_t i = 1; i < groups; i++)
+        taken += part[i];
+    s.dsinks[head] -= taken;
+}
+
+cudaError_t st_cuda_attention_sinks_backward(cudaStream_t stream, const struct st_attention *at, float *dsinks, const void *dout,
+                                             const void *out, const float *lse)
+{
+    const struct sinks_args s = {*at,
+                                 dsinks,
+                                 dout,
+                                 out,
+                                 lse,
+                                 st_rows_are_wide(dout, at->out_stride, at->head_dim, at->dt) &&
+                                     st_rows_are_wide(out, at->out_stride, at->head_dim, at->dt)};
+    void (*kernel)(struct sinks_args) = at->dt == STRATA_BF16  ? sinks_backward<STRATA_BF16>
+                                        : at->dt == STRATA_F16 ? sinks_backward<STRATA_F16>
+                                                               : sinks_backward<STRATA_F32>;
+
+    ST_LAUNCH(kernel, at->heads, PREPARE_THREADS, 0, stream, s);
+    return cudaGetLastError();
+}

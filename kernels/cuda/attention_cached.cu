@@ -202,6 +202,9 @@ static __global__ void __launch_bounds__(THREADS, GROUPS < 4 ? 2 : 1) attend(str
         block_sum = fmaf(sum[w], factor, block_sum);
         block_out = fmaf(out[w][c], factor, block_out);
     }
+    if (s.at.sinks != nullptr)
+        block_sum += st_exp2(
+            fmaf(st_element_load<DT>(static_cast<const st_elem_t<DT> *>(s.at.sinks)[head]), ST_LOG2E, -block_top * s.rate));
     static_cast<st_elem_t<DT> *>(s.out)[static_cast<size_t>(row) * s.at.out_stride + head * d + c] =
         st_element_round<DT>(block_out / block_sum);
 }

@@ -59,6 +59,15 @@ template <bool BOUND> static __device__ __forceinline__ float score_scale(const 
     return BOUND && s.at.softcap != 0.0f ? 1.0f : s.scale;
 }
 
+/* What a row has seen before its first key: nothing, or a sink, in the unit of scores. */
+template <strata_dtype DT>
+static __device__ __forceinline__ float first_top(const struct st_attention &at, uint32_t head, float scale)
+{
+    if (at.sinks == nullptr)
+        return -ST_TILE_INFINITY;
+    return st_element_load<DT>(static_cast<const st_elem_t<DT> *>(at.sinks)[head]) / scale;
+}
+
 /* --- 16 bits: tensor cores --- */
 
 /* For the row pair g, g + 8 of each 16 rows: the largest score so far and this thread's part of the sum of exp. */
@@ -152,8 +161,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) forward_halves(struct 
     for (uint32_t m = 0; m < TALL; m++)
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
-            run.top[m][half] = -ST_TILE_INFINITY;
-            run.sum[m][half] = 0;
+            run.top[m][half] = first_top<DT>(s.at, p.head, scale);
+            run.sum[m][half] = s.at.sinks != nullptr && lane % 4 == 0 ? 1.0f : 0.0f; /* of four lanes that are added */
         }
     st_tile_load<DT, WIDTH, QUERIES>(q, in.q, p.first);
     st_tile_load<DT, WIDTH, KEYS>(k, in.k, begin);
@@ -263,12 +272,13 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) forward_f32(struct 
     const uint32_t begin = BOUND ? st_first_key(s.at, p.batch, p.first) / ST_F32_TILE * ST_F32_TILE : 0;
     const uint32_t end = keys_seen(s.at, p.first, ST_F32_TILE);
     const float scale = score_scale<BOUND>(s);
-    float out[ST_F32_ROWS][WIDTH / 8] = {}, top[ST_F32_ROWS], sum[ST_F32_ROWS] = {}, inverse[ST_F32_ROWS];
+    float out[ST_F32_ROWS][WIDTH / 8] = {}, top[ST_F32_ROWS], sum[ST_F32_ROWS], inverse[ST_F32_ROWS];
     uint32_t low[ST_F32_ROWS] = {};
 
 #pragma unroll
     for (uint32_t i = 0; i < ST_F32_ROWS; i++) {
-        top[i] = -ST_TILE_INFINITY;
+        top[i] = first_top<STRATA_F32>(s.at, p.head, scale);
+        sum[i] = s.at.sinks != nullptr && threadIdx.x % 8 == 0 ? 1.0f : 0.0f; /* of eight lanes that are added */
         if (BOUND)
             low[i] = st_first_key_or_0(s.at, p.batch, p.first + st_f32_row(i));
     }

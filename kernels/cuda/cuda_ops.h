@@ -87,6 +87,48 @@ ST_CUDA_API cudaError_t st_cuda_dropout(cudaStream_t stream, const struct st_dro
 ST_CUDA_API cudaError_t st_cuda_nf4_widen(cudaStream_t stream, void *y, const struct st_nf4_block *x, uint64_t elems,
                                           strata_dtype dt);
 
+/* --- ops_experts.cu, and experts_matmul.cu: see offload/device/tensor_ops.h.  Gates without a limit are of ST_SILU --- */
+
+ST_CUDA_API cudaError_t st_cuda_route_choose(cudaStream_t stream, const struct st_route *route, int32_t *ids, float *weights,
+                                             float *probs, const void *logits);
+ST_CUDA_API cudaError_t st_cuda_route_sort(cudaStream_t stream, const struct st_route *route, int32_t *order, int32_t *places,
+                                           int32_t *offsets, const int32_t *ids);
+ST_CUDA_API cudaError_t st_cuda_route_totals(cudaStream_t stream, const struct st_route *route, int64_t *counts, double *sums,
+                                             const int32_t *ids, const float *probs);
+ST_CUDA_API cudaError_t st_cuda_route_loss(cudaStream_t stream, double *loss_sum, const int64_t *counts, const double *sums,
+                                           uint32_t experts, double scale);
+ST_CUDA_API cudaError_t st_cuda_route_backward(cudaStream_t stream, const struct st_route *route, void *dlogits,
+                                               const float *dweights, const float *probs, const int32_t *ids,
+                                               const float *weights, const int64_t *counts, float aux);
+ST_CUDA_API cudaError_t st_cuda_experts_gather(cudaStream_t stream, const struct st_experts *of, void *to, const void *x,
+                                               const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_experts_matmul(cudaStream_t stream, const struct st_expert_matmul *mm, void *c, const void *a,
+                                               const void *b, const void *bias, const int32_t *offsets);
+ST_CUDA_API cudaError_t st_cuda_experts_bias_backward(cudaStream_t stream, const struct st_experts *of, float *dbias,
+                                                      uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
+                                                      strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_experts_gated_forward(cudaStream_t stream, const struct st_experts *of,
+                                                      const struct st_gate *gate, void *y, const void *gate_up,
+                                                      const int32_t *offsets, uint32_t ffn, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_experts_gated_backward(cudaStream_t stream, const struct st_experts *of,
+                                                       const struct st_gate *gate, void *dgate_up, void *y, const void *dy,
+                                                       const void *gate_up, const int32_t *offsets, uint32_t ffn,
+                                                       strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_experts_add(cudaStream_t stream, const struct st_experts *of, float *sum, const void *y,
+                                            const float *weights, const int32_t *order, const int32_t *places,
+                                            const int32_t *offsets, uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_experts_add_backward(cudaStream_t stream, const struct st_experts *of, void *dy, float *dweights,
+                                                     const void *d, const void *y, const float *weights, const int32_t *order,
+                                                     const int32_t *offsets, uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_shared_forward(cudaStream_t stream, float *sum, const void *y, const void *logits, uint32_t rows,
+                                               uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_shared_backward(cudaStream_t stream, void *dy, void *dlogits, const void *d, const void *y,
+                                                const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_clip(cudaStream_t stream, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                                     strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_clip_backward(cudaStream_t stream, void *dx, const void *x, float limit, uint32_t rows,
+                                              uint32_t cols, uint32_t stride, strata_dtype dt);
+
 /* --- ops_embed.cu --- */
 
 /** out[i] = table row tokens[i] - row_first for tokens in [row_first, row_first + row_count); other rows untouched. */

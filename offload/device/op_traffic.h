@@ -66,6 +66,7 @@ struct st_device_op_row {
     X(ROUTE_CHOOSE, route_choose, .values = 1, .floats = 1, .lse = 2) /* cols: experts; heads: k */        \
     X(ROUTE_SORT, route_sort, .lse = 3)                                                                    \
     X(ROUTE_TOTALS, route_totals, .floats = 1, .lse = 1)                                                   \
+    X(ROUTE_LOSS, route_loss, .row_bytes = 16) /* rows: experts */                                         \
     X(ROUTE_BACKWARD, route_backward, .values = 1, .floats = 1, .lse = 3)                                  \
     X(EXPERTS_GATHER, experts_gather, .values = 2, .row_bytes = 4) /* rows: the slice's, were all experts' equal */ \
     X(EXPERTS_MATMUL, experts_matmul, .operands = 1, .others = 1, .flops = 2) /* of one expert; state_bytes: more matrices */ \

@@ -102,6 +102,9 @@ struct st_tensor_ops {
     /* counts[experts] += choices, sums[experts] += probs, rows in index order. */
     strata_status (*route_totals)(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
                                   const int32_t *ids, const float *probs);
+    /* *loss_sum (double, device) += scale * sum of counts * sums, experts in index order. */
+    strata_status (*route_loss)(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
+                                uint32_t experts, double scale);
     /* dlogits from dweights [rows, k], and from aux * counts[expert] as gradient of each prob; counts NULL: none. */
     strata_status (*route_backward)(struct st_device *dev, const struct st_route *route, void *dlogits, const float *dweights,
                                     const float *probs, const int32_t *ids, const float *weights, const int64_t *counts,

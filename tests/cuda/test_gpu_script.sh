@@ -76,7 +76,7 @@ program "$dir/cut" <<'CUT'
 case "$*" in *--ops*) kill -s KILL "$(cat "$dir/pid")" ;; esac
 exec "$dir/quick" "$@"
 CUT
-for name in update ops attention device_ops device_matmul device_llama device_attention device_xent device_timed layers; do
+for name in update ops attention device_ops device_matmul device_llama device_experts device_attention device_xent device_timed layers; do
     program "$dir/good/test_gpu_$name" <<'GOOD'
 echo "[       OK ] one"
 [ "$1" != --elems ] || echo "$2 elements"

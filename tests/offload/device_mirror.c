@@ -349,6 +349,14 @@ static strata_status mirror_route_totals(struct st_device *dev, const struct st_
     return leave(m, m->ops->tensors->route_totals(m->inner, route, at(m, counts), at(m, sums), at(m, ids), at(m, probs)));
 }
 
+static strata_status mirror_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
+                                       uint32_t experts, double scale)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->route_loss(m->inner, at(m, loss_sum), at(m, counts), at(m, sums), experts, scale));
+}
+
 static strata_status mirror_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
                                            const float *dweights, const float *probs, const int32_t *ids, const float *weights,
                                            const int64_t *counts, float aux)
@@ -575,6 +583,7 @@ static const struct st_tensor_ops mirror_tensors = {
     .route_choose = mirror_route_choose,
     .route_sort = mirror_route_sort,
     .route_totals = mirror_route_totals,
+    .route_loss = mirror_route_loss,
     .route_backward = mirror_route_backward,
     .experts_gather = mirror_experts_gather,
     .experts_matmul = mirror_experts_matmul,

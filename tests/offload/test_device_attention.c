@@ -143,9 +143,7 @@ TEST(options_match)
     static const struct st_attention several = SHAPE(2, 135, 2, 1, 24, 100, 50);
     static const uint32_t dims[] = {64, 80, 96, 128, 256};
 
-    const bool has_sinks = st_device_find(DF_DEVICE)->tensors->attention_sinks_backward != NULL;
-
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) - (has_sinks ? 0 : 2); i++)
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
             if (sample_takes(i, 3, dt))
                 check_shape(&several, dt, i % 2 == 0, &options[i]);

@@ -185,6 +185,7 @@ static void check_sort(struct df_device *d, uint32_t rows, uint32_t experts, uin
     float *probs = df_random(d, (uint64_t)rows * experts, STRATA_F32, 1, 0.5, 0.5);
     int64_t *counts = df_alloc(d, 2 * experts, STRATA_F32);
     double *sums = df_alloc(d, 2 * experts, STRATA_F32);
+    double *loss = df_alloc(d, 2, STRATA_F32), want_loss = 1.5;
     int32_t at = 0;
 
     for (uint32_t e = 0; e < experts; e++) {
@@ -209,7 +210,11 @@ static void check_sort(struct df_device *d, uint32_t rows, uint32_t experts, uin
             sum += (double)probs[r * experts + e];
         assert_int_equal(counts[e], 3 + g.offsets[e + 1] - g.offsets[e]);
         assert_true(fabs(sums[e] - sum) <= 1e-12 * sum);
+        want_loss += 0.25 * (double)counts[e] * sums[e];
     }
+    *loss = 1.5;
+    df_ok(d->tensors->route_loss(d->dev, loss, counts, sums, experts, 0.25));
+    assert_true(fabs(*loss - want_loss) <= 1e-12 * want_loss);
 }
 
 TEST(order_is_stable)

@@ -73,6 +73,7 @@ static const struct row table[] = {
     {SHAPE(ROUTE_CHOOSE, BF16, .rows = 100, .cols = 64, .heads = 4), 1600 + 1600 + 25600 + 12800, 0},
     {SHAPE(ROUTE_SORT, .rows = 100, .heads = 4), 3 * 1600, 0},
     {SHAPE(ROUTE_TOTALS, .rows = 100, .cols = 64, .heads = 4), 1600 + 25600, 0},
+    {SHAPE(ROUTE_LOSS, .rows = 64), 64 * 8 + 64 * 8, 0},
     {SHAPE(ROUTE_BACKWARD, BF16, .rows = 100, .cols = 64, .heads = 4), 12800 + 1600 + 25600 + 1600 + 1600, 0},
     {SHAPE(EXPERTS_GATHER, BF16, .rows = 100, .cols = 64), 12800 + 12800 + 400, 0},
     /* three experts with a matrix of 4096 bytes */

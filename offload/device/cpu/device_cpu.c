@@ -269,6 +269,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .route_choose = st_cpu_route_choose,
     .route_sort = st_cpu_route_sort,
     .route_totals = st_cpu_route_totals,
+    .route_loss = st_cpu_route_loss,
     .route_backward = st_cpu_route_backward,
     .experts_gather = st_cpu_experts_gather,
     .experts_matmul = st_cpu_experts_matmul,

@@ -116,6 +116,18 @@ strata_status st_cpu_route_totals(struct st_device *dev, const struct st_route *
     return run(dev, &job, totals_item, route->experts, ST_ITEM_COLUMNS);
 }
 
+strata_status st_cpu_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
+                                uint32_t experts, double scale)
+{
+    double sum = 0;
+
+    (void)dev;
+    for (uint32_t e = 0; e < experts; e++)
+        sum += (double)counts[e] * sums[e];
+    *loss_sum += scale * sum;
+    return STRATA_OK;
+}
+
 static void route_backward_item(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct routed_job *job = ctx;

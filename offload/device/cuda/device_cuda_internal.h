@@ -232,6 +232,45 @@ strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct
                                              const void *out, const float *lse, const void *qkv, void *workspace);
 strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
                                            void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+strata_status st_cuda_dev_attention_sinks_backward(struct st_device *dev, const struct st_attention *at, float *dsinks,
+                                                   const void *dout, const void *out, const float *lse);
+strata_status st_cuda_dev_route_choose(struct st_device *dev, const struct st_route *route, int32_t *ids, float *weights,
+                                       float *probs, const void *logits);
+strata_status st_cuda_dev_route_sort(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
+                                     int32_t *offsets, const int32_t *ids);
+strata_status st_cuda_dev_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
+                                       const int32_t *ids, const float *probs);
+strata_status st_cuda_dev_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
+                                     uint32_t experts, double scale);
+strata_status st_cuda_dev_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
+                                         const float *dweights, const float *probs, const int32_t *ids, const float *weights,
+                                         const int64_t *counts, float aux);
+strata_status st_cuda_dev_experts_gather(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
+                                         const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_experts_matmul(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
+                                         const void *b, const void *bias, const int32_t *offsets);
+strata_status st_cuda_dev_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
+                                                const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_experts_gated_forward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn,
+                                                strata_dtype dt);
+strata_status st_cuda_dev_experts_gated_backward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                 void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                 const int32_t *offsets, uint32_t ffn, strata_dtype dt);
+strata_status st_cuda_dev_experts_add(struct st_device *dev, const struct st_experts *of, float *sum, const void *y,
+                                      const float *weights, const int32_t *order, const int32_t *places, const int32_t *offsets,
+                                      uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_experts_add_backward(struct st_device *dev, const struct st_experts *of, void *dy, float *dweights,
+                                               const void *d, const void *y, const float *weights, const int32_t *order,
+                                               const int32_t *offsets, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_shared_forward(struct st_device *dev, float *sum, const void *y, const void *logits, uint32_t rows,
+                                         uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_shared_backward(struct st_device *dev, void *dy, void *dlogits, const void *d, const void *y,
+                                          const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_clip(struct st_device *dev, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                               strata_dtype dt);
+strata_status st_cuda_dev_clip_backward(struct st_device *dev, void *dx, const void *x, float limit, uint32_t rows, uint32_t cols,
+                                        uint32_t stride, strata_dtype dt);
 strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                        uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
 strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions,

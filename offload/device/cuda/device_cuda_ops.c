@@ -220,6 +220,118 @@ strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct s
     return launched("attention_cached", st_cuda_attention_cached(enter(dev), at, out, keys, values, qkv, first, rows, workspace));
 }
 
+strata_status st_cuda_dev_attention_sinks_backward(struct st_device *dev, const struct st_attention *at, float *dsinks,
+                                                   const void *dout, const void *out, const float *lse)
+{
+    return launched("attention_sinks_backward", st_cuda_attention_sinks_backward(enter(dev), at, dsinks, dout, out, lse));
+}
+
+/* --- experts --- */
+
+strata_status st_cuda_dev_route_choose(struct st_device *dev, const struct st_route *route, int32_t *ids, float *weights,
+                                       float *probs, const void *logits)
+{
+    return launched("route_choose", st_cuda_route_choose(enter(dev), route, ids, weights, probs, logits));
+}
+
+strata_status st_cuda_dev_route_sort(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
+                                     int32_t *offsets, const int32_t *ids)
+{
+    return launched("route_sort", st_cuda_route_sort(enter(dev), route, order, places, offsets, ids));
+}
+
+strata_status st_cuda_dev_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
+                                       const int32_t *ids, const float *probs)
+{
+    return launched("route_totals", st_cuda_route_totals(enter(dev), route, counts, sums, ids, probs));
+}
+
+strata_status st_cuda_dev_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
+                                     uint32_t experts, double scale)
+{
+    return launched("route_loss", st_cuda_route_loss(enter(dev), loss_sum, counts, sums, experts, scale));
+}
+
+strata_status st_cuda_dev_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
+                                         const float *dweights, const float *probs, const int32_t *ids, const float *weights,
+                                         const int64_t *counts, float aux)
+{
+    return launched("route_backward",
+                    st_cuda_route_backward(enter(dev), route, dlogits, dweights, probs, ids, weights, counts, aux));
+}
+
+strata_status st_cuda_dev_experts_gather(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
+                                         const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    return launched("experts_gather", st_cuda_experts_gather(enter(dev), of, to, x, order, offsets, cols, dt));
+}
+
+strata_status st_cuda_dev_experts_matmul(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
+                                         const void *b, const void *bias, const int32_t *offsets)
+{
+    return launched("experts_matmul", st_cuda_experts_matmul(enter(dev), mm, c, a, b, bias, offsets));
+}
+
+strata_status st_cuda_dev_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
+                                                const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    return launched("experts_bias_backward", st_cuda_experts_bias_backward(enter(dev), of, dbias, stride, dy, offsets, cols, dt));
+}
+
+strata_status st_cuda_dev_experts_gated_forward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn,
+                                                strata_dtype dt)
+{
+    return launched("experts_gated_forward", st_cuda_experts_gated_forward(enter(dev), of, gate, y, gate_up, offsets, ffn, dt));
+}
+
+strata_status st_cuda_dev_experts_gated_backward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
+                                                 void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                 const int32_t *offsets, uint32_t ffn, strata_dtype dt)
+{
+    return launched("experts_gated_backward",
+                    st_cuda_experts_gated_backward(enter(dev), of, gate, dgate_up, y, dy, gate_up, offsets, ffn, dt));
+}
+
+strata_status st_cuda_dev_experts_add(struct st_device *dev, const struct st_experts *of, float *sum, const void *y,
+                                      const float *weights, const int32_t *order, const int32_t *places, const int32_t *offsets,
+                                      uint32_t cols, strata_dtype dt)
+{
+    return launched("experts_add", st_cuda_experts_add(enter(dev), of, sum, y, weights, order, places, offsets, cols, dt));
+}
+
+strata_status st_cuda_dev_experts_add_backward(struct st_device *dev, const struct st_experts *of, void *dy, float *dweights,
+                                               const void *d, const void *y, const float *weights, const int32_t *order,
+                                               const int32_t *offsets, uint32_t cols, strata_dtype dt)
+{
+    return launched("experts_add_backward",
+                    st_cuda_experts_add_backward(enter(dev), of, dy, dweights, d, y, weights, order, offsets, cols, dt));
+}
+
+strata_status st_cuda_dev_shared_forward(struct st_device *dev, float *sum, const void *y, const void *logits, uint32_t rows,
+                                         uint32_t cols, strata_dtype dt)
+{
+    return launched("shared_forward", st_cuda_shared_forward(enter(dev), sum, y, logits, rows, cols, dt));
+}
+
+strata_status st_cuda_dev_shared_backward(struct st_device *dev, void *dy, void *dlogits, const void *d, const void *y,
+                                          const void *logits, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    return launched("shared_backward", st_cuda_shared_backward(enter(dev), dy, dlogits, d, y, logits, rows, cols, dt));
+}
+
+strata_status st_cuda_dev_clip(struct st_device *dev, void *x, float limit, uint32_t rows, uint32_t cols, uint32_t stride,
+                               strata_dtype dt)
+{
+    return launched("clip", st_cuda_clip(enter(dev), x, limit, rows, cols, stride, dt));
+}
+
+strata_status st_cuda_dev_clip_backward(struct st_device *dev, void *dx, const void *x, float limit, uint32_t rows, uint32_t cols,
+                                        uint32_t stride, strata_dtype dt)
+{
+    return launched("clip_backward", st_cuda_clip_backward(enter(dev), dx, x, limit, rows, cols, stride, dt));
+}
+
 /* --- gradient and update --- */
 
 strata_status st_cuda_dev_reduce(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
