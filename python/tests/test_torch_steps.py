@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -60,3 +61,42 @@ class Cycles(unittest.TestCase):
         engine.backward(loss_of(engine, 0))
         with self.assertRaisesRegex(Exception, "beta1 of parameter group 0 is 1: 0 to 0.9999999 are possible"):
             engine.step()
+
+
+class Callers(unittest.TestCase):
+    def test_one_thread_at_a_time(self) -> None:
+        engine, alone = (Engine(net(), SINGLE) for _ in range(2))
+        inside, done = threading.Event(), threading.Event()
+
+        def waits(_: torch.Tensor) -> None:
+            inside.set()
+            done.wait(60)
+
+        def other() -> None:
+            inside.wait(60)
+            for call in (engine.step, engine.drop, engine.flush, engine.saved, lambda: engine.backward(loss)):
+                try:
+                    call()
+                except RuntimeError as error:
+                    told.append(str(error))
+            done.set()
+
+        told: list[str] = []
+        loss = loss_of(engine, 0)
+        loss.register_hook(waits)
+        thread = threading.Thread(target=other)
+        thread.start()
+        engine.backward(loss)
+        thread.join()
+        self.assertEqual(len(told), 5)
+        for text in told:
+            self.assertIn("while another thread is within backward() of this engine", text)
+        thread = threading.Thread(target=engine.step)  # by turns is fine
+        thread.start()
+        thread.join()
+        alone.backward(loss_of(alone, 0))
+        alone.step()
+        for p, q in zip(engine.module.parameters(), alone.module.parameters(), strict=True):
+            self.assertTrue(torch.equal(p, q))
+        engine.destroy()
+        alone.destroy()

@@ -30,6 +30,7 @@ from .._handles import Config, Machine
 from .._library import Library
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
+from .alone import Turn, alone
 from .found import blocks_of, measured
 from .hooks import Hook, Overlap, watch_clipping
 from .mapped import release, share
@@ -85,6 +86,7 @@ class Engine(torch.nn.Module):
         boundary_bytes: int = 0,
     ) -> None:
         super().__init__()
+        self._turn = Turn()
         changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
         if save is not None:
             changes["strata.save"] = os.path.abspath(os.fspath(save))
@@ -242,6 +244,7 @@ class Engine(torch.nn.Module):
             if p.is_floating_point() and p.numel() > 0:
                 raise RuntimeError(f"{name} was added after the engine was made: {_CHANGED}")
 
+    @alone
     def follow(self, everything: bool = True) -> None:
         """Masters follow weights that were set from outside, where their bits differ.  Each step does that by itself for what
         PyTorch has counted: in-place operations, load_state_dict().  Of what was written through p.data it knows nothing, which
@@ -322,6 +325,7 @@ class Engine(torch.nn.Module):
                 )
             self._sums[parameter].add_(grad.detach())
 
+    @alone
     def backward(self, loss: torch.Tensor, *, divide: bool = True, **autograd: Any) -> None:
         """loss.backward(), whose gradients the engine adds up; several within a micro-batch are added.
 
@@ -347,6 +351,7 @@ class Engine(torch.nn.Module):
         self._backing = False
         self._micro_over = self.boundary is not None
 
+    @alone
     def step(self) -> Step | None:
         """After the last micro-batch of a step: clip, update, and return how it went; None after the others.
 
@@ -411,6 +416,7 @@ class Engine(torch.nn.Module):
             )
         return torch.tensor(float("nan") if self.grad_norm is None else self.grad_norm)
 
+    @alone
     def drop(self) -> None:
         """Give up the step that is under way, with what its micro-batches have brought: the weights stay as they were."""
         if self._pager is not None:
@@ -433,6 +439,7 @@ class Engine(torch.nn.Module):
             logging.getLogger("strata").warning("the %d micro-batches of the step under way are dropped", len(self._losses))
         self.drop()
 
+    @alone
     def flush(self) -> None:
         """Nothing is pending after it; a step that is under way is dropped."""
         self._refuse_ended()
@@ -452,6 +459,7 @@ class Engine(torch.nn.Module):
 
     # --- checkpoints ---
 
+    @alone
     def save(
         self, directory: str | os.PathLike[str], tag: str | None = None, client_state: Any = None, *, latest: bool = True
     ) -> Path:
@@ -473,10 +481,12 @@ class Engine(torch.nn.Module):
         self.saved()
         return place
 
+    @alone
     def saved(self, wait: bool = False) -> bool:
         """Whether the last save is whole on the disk.  One that has failed is raised here, once, and is a warning before."""
         return self._open is None or self._saves.saved(self._open, wait)
 
+    @alone
     def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state.
 
