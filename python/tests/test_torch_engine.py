@@ -774,20 +774,6 @@ class Saves(unittest.TestCase):
                     self.assertEqual(client, wanted[0])
                     self.assertTrue(all(map(torch.equal, weights, wanted[1])))
 
-    def test_weights_that_were_set_are_saved_with_the_next_step(self) -> None:
-        engine = self.engine()
-        train(engine, range(1))
-        engine.save(self.runs, "one")
-        with torch.no_grad():
-            engine.module[5].weight.zero_()
-        with self.assertRaisesRegex(RuntimeError, "weights were set since step 1 was saved"):
-            engine.save(self.runs, "two")
-        self.assertEqual((engine.saved(wait=True), self.names()), (True, ["latest", "one"]))
-        train(engine, range(1, 2))
-        engine.save(self.runs, "two")
-        self.assertTrue(engine.saved(wait=True))
-        self.assert_weights(engine, self.loaded("two")[1])
-
     def test_a_run_that_goes_back_saves_again(self) -> None:
         for killed in (False, True):
             with self.subTest(killed=killed):
@@ -815,12 +801,6 @@ class Saves(unittest.TestCase):
         train(engine, range(1))
         with self.assertRaisesRegex(RuntimeError, "of another run"):
             engine.save(self.runs)
-
-    def test_nothing_is_saved_before_the_first_step(self) -> None:
-        engine = self.engine()
-        with self.assertRaisesRegex(RuntimeError, "save\\(\\) after the first step"):
-            engine.save(self.runs, "last", 1)
-        self.assertFalse(self.runs.exists())
 
     def test_what_does_not_fit_is_refused_before_anything_changes(self) -> None:
         engine = self.engine()
@@ -892,8 +872,8 @@ def run_rank(rank: int, ranks: int, stage: int, scratch: str | None) -> torch.nn
         for micro in range(4 // ranks):
             engine.backward(loss_of(engine, 4 * step + (4 // ranks) * rank + micro))
             engine.step()
-        if scratch is not None and step == 1:
-            engine.save(f"{scratch}/runs-{stage}")
+            if scratch is not None and (step, micro) == (2, 0):  # of step 2; the gradients of this micro-batch stay
+                engine.save(f"{scratch}/runs-{stage}")
     if scratch is not None:
         engine.load(f"{scratch}/runs-{stage}")
         for step in range(2, 4):

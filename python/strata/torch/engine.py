@@ -32,6 +32,7 @@ from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
 from .found import blocks_of, measured
+from .held import held
 from .hooks import Hook, Overlap, watch_clipping
 from .mapped import release, share
 from .optimizer import Optimizer, groups_of, rule_of
@@ -465,30 +466,49 @@ class Engine(torch.nn.Module):
     ) -> Path:
         """Save the run as DIRECTORY/TAG: a checkpoint of strata's, and beside it buffers, groups, random states and
         `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them.  latest: load() takes
-        it where no other is named."""
+        it where no other is named.  Between the micro-batches of a step it has the weights before that, which goes on."""
         self._refuse_ended()
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
-        self._outside()
-        self._saves.look(self._layers, wait=True)
-        self.follow(everything=False)
-        place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
-        rank = 0 if self._layers.comm is None else self._layers.comm.rank
-        beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
-        beside["optimizer"] = self.optimizer.state_dict()
-        beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
-        self._saves.save(self._layers, place, beside, latest)
-        self.saved()
-        return place
+        with held(self):
+            self._saves.look(self._layers, wait=True)
+            self.follow(everything=False)
+            if self._saves.is_taken(self._layers):  # a step that is dropped gives the next name
+                self._layers.begin()
+                self._layers.drop()
+            place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
+            rank = 0 if self._layers.comm is None else self._layers.comm.rank
+            beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
+            beside["optimizer"] = self.optimizer.state_dict()
+            beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
+            self._saves.save(self._layers, place, beside, latest)
+            self.saved()
+            return place
 
     @alone
     def saved(self, wait: bool = False) -> bool:
         """Whether the last save is whole on the disk.  One that has failed is raised here, once, and is a warning before."""
-        return self._open is None or self._saves.saved(self._open, wait)
+        if self._open is None:
+            return True
+        if not self._inside:
+            return self._saves.saved(self._open, wait)
+        if not wait or self._saves.told():
+            return self._saves.told()
+        with held(self):
+            return self._saves.saved(self._open, wait)
 
     @alone
-    def load(self, directory: str | os.PathLike[str], tag: str | None = None, *, random_states: bool = True) -> Any:
+    def load(
+        self,
+        directory: str | os.PathLike[str],
+        tag: str | None = None,
+        *,
+        random_states: bool = True,
+        trusted: bool = False,
+    ) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state.
+
+        trusted  the client_state may have objects of any class, whose making runs what the file says
 
         What does not fit, or is damaged, is refused before anything is changed.
         """
@@ -502,7 +522,7 @@ class Engine(torch.nn.Module):
         agree(comm, None, "a checkpoint that is loaded")  # rank 0 has linked it
         error: Exception | None = None
         try:
-            place, shared, own = self._saves.read(self._layers, Path(directory), tag)
+            place, shared, own = self._saves.read(self._layers, Path(directory), tag, trusted)
             self._check_fits(place, own["optimizer"], shared["buffers"])
         except Exception as raised:
             error = raised

@@ -79,6 +79,10 @@ class Overlap:
                 engine._layers.use(engine._layers.FORWARD, layer)
                 self._awaited.add(layer)
 
+    def await_all(self, engine: Engine) -> None:
+        """Of a step that goes on where another one was given up."""
+        self.await_weights(engine, frozenset(self._at.values()))
+
     def check(self, parameter: torch.nn.Parameter, name: str) -> None:
         """It has a gradient: whether its layer was waited for."""
         if self._at[parameter] in self._awaited:

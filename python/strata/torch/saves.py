@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import os
+import pickle
 import random
 import shutil
 import sys
@@ -50,6 +51,13 @@ class Saves:
     def changed(self) -> None:
         """Weights were set."""
         self._changed = True
+
+    def is_taken(self, layers: Layers) -> bool:
+        """Whether this step has a checkpoint with other weights, or one that is gone; or is none, before the first."""
+        step = _step_of(layers)
+        whole = self._whole if self._whole is not None and self._whole[0] == step else None
+        taken = step == 0 or (whole is not None and (self._changed or not os.path.isdir(whole[1])))
+        return taken if layers.comm is None else layers.comm.gather(bytes([taken]), "the name of a checkpoint")[0] == b"\1"
 
     def save(self, layers: Layers, place: Path, beside: dict[str, Any], latest: bool) -> None:
         """The one before has been waited for."""
@@ -89,26 +97,15 @@ class Saves:
             raise
 
     def _check(self, step: int, source: str | None) -> None:
-        if source is not None:
-            if self._changed:
-                raise RuntimeError(
-                    f"weights were set since step {step} was saved or loaded, and no step has been made: save() after the next "
-                    "step"
-                )
-            if not os.path.isdir(source):
-                raise RuntimeError(f"{source}, which has this step, is gone: make a step before the next save()")
-            return
-        if step == 0:
-            raise RuntimeError("no step has been made that a checkpoint could have: save() after the first step")
-        if self._overwrite or not os.path.isdir(self._own):
+        if source is not None or self._overwrite or not os.path.isdir(self._own):
             return
         for name in sorted(os.listdir(self._own)):
-            if name.startswith("step-") and name >= _name(step) and name not in self._made:
-                if self._run is None or _told(Path(self._own, name), "id") != self._run:
-                    raise RuntimeError(
-                        f"{self._own} has {name} of another run: go on from there by load(), name another directory with "
-                        "save=, or replace it with overwrite=True"
-                    )
+            new = name.startswith("step-") and name >= _name(step) and name not in self._made
+            if new and (self._run is None or _told(Path(self._own, name), "id") != self._run):
+                raise RuntimeError(
+                    f"{self._own} has {name} of another run: go on from there by load(), name another directory with "
+                    "save=, or replace it with overwrite=True"
+                )
 
     def look(self, layers: Layers, wait: bool = False) -> None:
         """As saved(), without raising that a save has failed: a warning tells of it, and so does the next saved()."""
@@ -120,6 +117,10 @@ class Saves:
 
     def saved(self, layers: Layers, wait: bool) -> bool:
         self._follow(layers, wait)
+        return self.told()
+
+    def told(self) -> bool:
+        """The same, by what is known already."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -152,8 +153,10 @@ class Saves:
             raise
         self._under_way = None
 
-    def read(self, layers: Layers, directory: Path, tag: str | None) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """A checkpoint's directory, what rank 0 has saved beside it, and what this rank has."""
+    def read(
+        self, layers: Layers, directory: Path, tag: str | None, trusted: bool
+    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """A checkpoint's directory, what rank 0 has saved beside it, and what this rank has.  trusted: objects of any class."""
         latest = directory / "latest"
         tag = tag or (latest.read_text().strip() if latest.is_file() else "latest")
         place = directory / tag
@@ -167,8 +170,8 @@ class Saves:
                 f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
             )
         rank = _rank(layers)
-        shared = _read_beside(place, 0)
-        own = _read_beside(place, rank) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
+        shared = _read_beside(place, 0, trusted)
+        own = _read_beside(place, rank, trusted) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
         return place, shared, own
 
     def resume(self, layers: Layers, place: Path) -> None:
@@ -207,7 +210,7 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def _read_beside(place: Path, rank: int) -> dict[str, Any]:
+def _read_beside(place: Path, rank: int, trusted: bool) -> dict[str, Any]:
     path = place / f"client-{rank}.pt"
     data = path.read_bytes()
     try:
@@ -220,7 +223,13 @@ def _read_beside(place: Path, rank: int) -> dict[str, Any]:
     trained = _told(place / "strata", "step")
     if trained != step:
         raise Error("E_CORRUPT", f"{path} is of step {step}, and {place / 'strata'} of step {trained}")
-    made: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=False)
+    try:
+        made: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=not trusted)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} has objects that are more than tensors and plain values, as client_state may: load(trusted=True) makes "
+            f"them, which runs what the file says ({str(error).splitlines()[0]})"
+        ) from None
     return made
 
 
@@ -300,7 +309,8 @@ def _told(checkpoint: Path, what: str) -> Any:
 def random_states() -> dict[str, Any]:
     states = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
+        name, keys, *more = sys.modules["numpy"].random.get_state()
+        states["numpy"] = (name, keys.tolist(), *more)  # without objects of numpy's
     return states
 
 

@@ -282,7 +282,7 @@ class DeepSpeedEngine(Engine):
             logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
             return None, None
         tag = tag or (Path(load_dir) / "latest").read_text().strip()
-        told = self.load(load_dir, tag, random_states=False)
+        told = self.load(load_dir, tag, random_states=False, trusted=True)  # as DeepSpeed's
         for name, value in told["counts"].items():
             setattr(self, name, value)
         if load_lr_scheduler_states and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
