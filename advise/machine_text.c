@@ -204,6 +204,8 @@ void st_machine_rates_print(const struct st_rates *rates, FILE *file)
 {
     st_print(file, LABEL "matmul %.1f GFLOP/s", "measured", rates->matmul_flops * 1e-9);
     print_part(file, "block", rates->block_flops);
+    if (rates->experts_flops > 0)
+        print_part(file, "experts", rates->experts_flops);
     print_part(file, "head", rates->head_flops);
     st_print(file, ", upload %.2f GB/s, download %.2f GB/s%s, update %.0f M parameters/s%s, checksum %.1f GB/s\n",
              rates->upload * 1e-9, rates->download * 1e-9, rates->staged ? " (host memory cannot be pinned)" : "",

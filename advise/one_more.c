@@ -51,6 +51,7 @@ static void take_rates(struct st_machine *m, enum more more)
     case MORE_COMPUTE:
         m->rates.matmul_flops *= 2;
         m->rates.block_flops *= 2;
+        m->rates.experts_flops *= 2;
         m->rates.head_flops *= 2;
         return;
     case MORE_PASSES:

@@ -72,7 +72,7 @@ const char *st_plan_step_text(char buf[80], const struct st_plan *plan)
 static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
-    char all[64], trained[64], step[80], leaves[32] = "", frozen[96] = "";
+    char all[64], trained[64], step[80], leaves[32] = "", frozen[96] = "", experts[40] = "";
     uint64_t params = 0;
 
     for (uint32_t p = 0; p < w->page_count; p++)
@@ -81,8 +81,10 @@ static void print_model(const struct st_plan *plan, FILE *file)
         snprintf(leaves, sizeof(leaves), " in %u leaves", plan->program.leaves);
     if (w->params < params)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", params_text(trained, w, true, ""));
-    st_print(file, "%s: %s%s, %u blocks; a step is %s%s\n", w->name, params_text(all, w, false, " parameters"), frozen,
-             st_block_count(w), st_plan_step_text(step, plan), leaves);
+    if (st_experts_count(w) > 0)
+        snprintf(experts, sizeof(experts), ", %u slices of experts", st_experts_count(w));
+    st_print(file, "%s: %s%s, %u blocks%s; a step is %s%s\n", w->name, params_text(all, w, false, " parameters"), frozen,
+             st_block_count(w), experts, st_plan_step_text(step, plan), leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
@@ -281,6 +283,8 @@ static uint32_t sliced_pages(const struct st_plan *plan)
 static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
+    const uint32_t blocks = st_block_count(w) + st_experts_count(w); /* each of whose pages may lie elsewhere */
+    const char *const what = st_experts_count(w) > 0 ? "pages of blocks" : "blocks";
 
     st_print(
         file,
@@ -292,8 +296,8 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         w->page_count, plan->decided.kept_blocks, st_block_count(w), plan->decided.kept_slices, st_slice_count(w),
         st_tier_name(plan->decided.activation_tier));
     if (sliced_pages(plan) > 0)
-        st_print(file, "  %u of %u blocks are on the device in slices, and made whole there for each use\n", sliced_pages(plan),
-                 st_block_count(w));
+        st_print(file, "  %u of %u %s are on the device in slices, and made whole there for each use\n", sliced_pages(plan),
+                 blocks, what);
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
@@ -301,8 +305,8 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              st_moment_format_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.cached_chunks,
              plan->program.chunk_count, plan->decided.cached_weight_pages);
     if (streamed_pages(plan) > 0)
-        st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", streamed_pages(plan),
-                 st_block_count(w));
+        st_print(file, "  the state of %u of %u %s crosses the link to be updated on the device\n", streamed_pages(plan), blocks,
+                 what);
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
              plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
@@ -474,6 +478,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "chunks", plan->program.chunk_count);
     st_json_put_u64(w, "cached_chunks", plan->decided.cached_chunks);
     st_json_put_u64(w, "blocks", st_block_count(&plan->program.workload));
+    st_json_put_u64(w, "experts_slices", st_experts_count(&plan->program.workload));
     st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
     st_json_put_u64(w, "head_slices", st_slice_count(&plan->program.workload));
     st_json_put_u64(w, "kept_head_slices", plan->decided.kept_slices);

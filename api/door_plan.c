@@ -369,7 +369,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     for (int step = 0; step < 2; step++)
         i.first[step] = bytes_of(&plan->facts.figures.fresh[step]);
     i.token_flops = program->workload.model_flops_per_token / program->ranks;
-    i.device_flops = fmax(rates->matmul_flops, fmax(rates->block_flops, rates->head_flops));
+    i.device_flops = fmax(fmax(rates->matmul_flops, rates->experts_flops), fmax(rates->block_flops, rates->head_flops));
     i.bound_by = plan->facts.figures.bounds.bound_by;
     i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
     i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;

@@ -16,7 +16,7 @@
 #define FACTS_MAX        128u
 #define CONFIG_BYTES_MAX (UINT64_C(16) << 20)
 #define SAMPLE_ELEMS     1024u
-#define RATES_COUNT      13u
+#define RATES_COUNT      14u
 #define LATENCIES        5u
 
 /* --- facts --- */
@@ -298,9 +298,9 @@ static strata_status take_dir_rates(struct st_comm *comm, struct st_rates *r)
 
 strata_status st_ranks_rates(struct st_comm *comm, struct st_rates *r, bool saves)
 {
-    double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,
-                                        &r->download,     &r->read,        &r->write,      &r->mixed,  &r->update,
-                                        &r->checksum,     &r->link_node,   &r->link_nodes};
+    double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->experts_flops, &r->head_flops, &r->memory,
+                                        &r->upload,       &r->download,    &r->read,          &r->write,      &r->mixed,
+                                        &r->update,       &r->checksum,    &r->link_node,     &r->link_nodes};
     double *const latencies[LATENCIES] = {&r->latency_node, &r->latency_nodes, &r->handover, &r->latency_io, &r->launch};
     double numbers[RATES_COUNT + LATENCIES + 1], *const others =
                                                      numbers +

@@ -51,6 +51,7 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
             factor = (t.compute_forward + t.compute_backward) / (b->opts->load * rest);
             b->machine.rates.matmul_flops *= factor;
             b->machine.rates.block_flops *= factor;
+            b->machine.rates.experts_flops *= factor;
             b->machine.rates.head_flops *= factor;
             b->machine.rates.memory *= factor;
         }

@@ -13,13 +13,14 @@
 
 #define WARM_UPS   2u /* the first step has no update pending, and the second has a cold disk */
 #define BETWEEN    4u /* the most probes between the steps of one run */
-#define RATE_COUNT 11u
+#define RATE_COUNT 12u
 
 /* The i-th rate that probes measure. */
 static double *rate_at(struct st_rates *r, uint32_t i)
 {
-    double *const rates[RATE_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->upload, &r->download, &r->memory,
-                                       &r->update,       &r->checksum,    &r->read,       &r->write,  &r->mixed};
+    double *const rates[RATE_COUNT] = {&r->matmul_flops, &r->block_flops, &r->experts_flops, &r->head_flops,
+                                       &r->upload,       &r->download,    &r->memory,        &r->update,
+                                       &r->checksum,     &r->read,        &r->write,         &r->mixed};
 
     return rates[i];
 }

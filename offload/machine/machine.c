@@ -55,6 +55,7 @@ static const struct machine_field machine_fields[] = {
     {"drives", FIELD_COUNT, AT(rates.drives)},
     {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
     {"block_flops", FIELD_RATE, AT(rates.block_flops)},
+    {"experts_flops", FIELD_RATE, AT(rates.experts_flops)},
     {"head_flops", FIELD_RATE, AT(rates.head_flops)},
     {"memory", FIELD_RATE, AT(rates.memory)},
     {"upload", FIELD_RATE, AT(rates.upload)},

@@ -72,7 +72,7 @@ enum st_measure {
  *  *machine; if a probe fails, its rate stays 0, with a warning in the log.
  *  @param compute  runs the block, then the head's slice, each on buffers of at most 1 GiB (4 in a device's own memory, and half
  * of what is free there) and a quarter of the device's capacity; if a probe needs more, or takes over five seconds, or compute is
- * NULL, block_flops and head_flops stay as they are.
+ * NULL, block_flops, experts_flops and head_flops stay as they are.
  *  @param what  of st_measure. Matmuls, the block and copies (from memory that it pins) are the device's own; without COMPUTE and
  *  LINKS it is not opened. Always OK except for E_NOMEM, E_INVAL (the requested workers or kernels are not available), a
  *  device that does not open, and E_IO: the device was lost, and no more of it was measured. */
@@ -90,11 +90,11 @@ struct st_matmul_ceiling {
 strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "unified",
- * "lacks_bf16", "drives", "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed",
- * "update", "update_even", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io",
- * "launch", "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory`
- * of a device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only
- * there with several directories. E_INPUT: missing or wrong.
+ * "lacks_bf16", "drives", "matmul_flops", "block_flops", "experts_flops", "head_flops", "memory", "upload", "download", "read",
+ * "write", "mixed", "update", "update_even", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover",
+ * "latency_io", "launch", "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0,
+ * but for `memory` of a device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates,
+ * a list, is only there with several directories. E_INPUT: missing or wrong.
  */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Write it to a file that was begun, and commit that; on failure nothing is left. */

@@ -468,6 +468,9 @@ static strata_status measure_model(struct st_prober *m, const struct st_workload
 
     st_measure_close_device(m);
     if (st == STRATA_OK)
+        st = unless_lost(st_measure_experts(m, w, compute, machine), "experts");
+    st_measure_close_device(m);
+    if (st == STRATA_OK)
         st = unless_lost(st_measure_head(m, w, compute, machine), "the head");
     st_measure_close_device(m);
     return st;

@@ -250,11 +250,12 @@ struct layer_probe {
     const struct st_workload *workload;
     const struct st_compute *compute;
     uint32_t layer;
+    bool slices;                                               /* it is those that are measured */
     void (*carve)(struct layer_probe *p, unsigned char *base); /* without a base it only counts bytes */
     strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
     double flops;   /* of one once() */
     uint64_t bytes; /* of all buffers */
-    unsigned char *act, *act_out, *dact, *weight, *norm_weight, *internals, *workspace, *constants;
+    unsigned char *act, *act_out, *dact, *weight, *first_weight, *internals, *workspace, *constants, *routes;
     int32_t *targets;
     float *grad; /* NULL: the page has nothing trained */
 };
@@ -270,9 +271,7 @@ static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t
 /* The page of its call with products: a block's, or the first slice. */
 static const struct st_page *page_of(const struct layer_probe *p)
 {
-    const bool loss = p->workload->layers[p->layer].kind == ST_LAYER_LOSS;
-
-    return &p->workload->pages[st_layer_page(p->workload, p->layer, loss ? 1 : 0)];
+    return &p->workload->pages[st_layer_page(p->workload, p->layer, p->slices ? 1 : 0)];
 }
 
 /* Weights of a page, and its gradient sums if it has any. */
@@ -294,6 +293,9 @@ static void carve_block(struct layer_probe *p, unsigned char *base)
     p->internals = carve(p, base, l->internal_bytes);
     p->workspace = carve(p, base, w->workspace_bytes);
     p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
+    p->routes = w->routes_bytes > 0 ? carve(p, base, w->routes_bytes) : NULL;
+    if (p->slices)
+        p->first_weight = carve(p, base, w->pages[st_layer_page(w, p->layer, 0)].bytes);
     carve_page(p, base, page_of(p));
 }
 
@@ -303,7 +305,7 @@ static void carve_head(struct layer_probe *p, unsigned char *base)
 
     p->bytes = 0;
     p->act = carve(p, base, w->layers[p->layer - 1].boundary_bytes);
-    p->norm_weight = carve(p, base, w->pages[st_layer_page(w, p->layer, 0)].bytes);
+    p->first_weight = carve(p, base, w->pages[st_layer_page(w, p->layer, 0)].bytes);
     p->internals = carve(p, base, w->layers[p->layer].internal_bytes);
     p->workspace = carve(p, base, w->workspace_bytes);
     p->targets = (int32_t *)(void *)carve(p, base, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
@@ -337,6 +339,62 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
+/* One call of a layer of experts: of its first page, or of slice i. */
+static strata_status part_once(struct st_prober *m, const struct layer_probe *p, enum st_call_kind kind, uint32_t i)
+{
+    const struct st_workload *w = p->workload;
+    const bool slice = kind == ST_CALL_EXPERTS_FORWARD || kind == ST_CALL_EXPERTS_BACKWARD;
+    const uint32_t page = st_layer_page(w, p->layer, slice ? 1 + i : 0);
+    const bool backward = (kind == ST_CALL_EXPERTS_BACKWARD || kind == ST_CALL_ROUTE_BACKWARD) && p->grad != NULL &&
+                          w->pages[page].trained_elems > 0;
+    const struct st_call call = {.kind = kind,
+                                 .layer = p->layer,
+                                 .page = page,
+                                 .slice = i,
+                                 .ops = m->ops->tensors,
+                                 .device = m->device,
+                                 .weight = p->slices && !slice ? p->first_weight : p->weight,
+                                 .grad = backward ? p->grad : NULL,
+                                 .grad_elems = backward ? w->pages[page].trained_elems : 0,
+                                 .act = p->act,
+                                 .act_out = p->act_out,
+                                 .dact = p->dact,
+                                 .internals = p->internals,
+                                 .routes = p->routes,
+                                 .opens_routes = kind == ST_CALL_ROUTE_FORWARD,
+                                 .workspace = p->workspace,
+                                 .trains = true,
+                                 .constants = p->constants};
+
+    return p->compute->run(p->compute->model, &call);
+}
+
+static strata_status route_once(struct st_prober *m, const struct layer_probe *p)
+{
+    static const enum st_call_kind kinds[] = {ST_CALL_ROUTE_FORWARD, ST_CALL_ROUTE_END, ST_CALL_ROUTE_AGAIN,
+                                              ST_CALL_ROUTE_BACKWARD};
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && st == STRATA_OK; i++)
+        st = part_once(m, p, kinds[i], 0);
+    return st;
+}
+
+/* All slices, on the first one's weights: however the rows are divided among them, it is the layer's work. */
+static strata_status experts_once(struct st_prober *m, const struct layer_probe *p)
+{
+    const uint32_t count = st_layer_slices(&p->workload->layers[p->layer]);
+    strata_status st = part_once(m, p, ST_CALL_ROUTE_FORWARD, 0);
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = part_once(m, p, ST_CALL_EXPERTS_FORWARD, i);
+    if (st == STRATA_OK)
+        st = part_once(m, p, ST_CALL_ROUTE_AGAIN, 0);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = part_once(m, p, ST_CALL_EXPERTS_BACKWARD, i);
+    return st;
+}
+
 /* On a device that is the host, the norm represents the work of the head beside its slices; on others that is counted by its
  * bytes (offload/simulate/cost.h). */
 static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
@@ -347,7 +405,7 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
                            .page = st_layer_page(w, p->layer, 0),
                            .ops = m->ops->tensors,
                            .device = m->device,
-                           .weight = p->norm_weight,
+                           .weight = p->first_weight,
                            .act = p->act,
                            .internals = p->internals,
                            .workspace = p->workspace,
@@ -424,25 +482,60 @@ static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, c
     return st;
 }
 
+/* The first block of its kind with one page or, of experts, slices; UINT32_MAX: none. */
+static uint32_t layer_of(const struct st_workload *w, enum st_layer_kind kind)
+{
+    for (uint32_t l = st_block_first(w); l < st_block_end(w) && l + 1 < w->layer_count; l++)
+        if (w->layers[l].kind == kind && (kind == ST_LAYER_EXPERTS || w->layers[l].use_count == 1))
+            return l;
+    return UINT32_MAX;
+}
+
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine)
 {
     struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_block, .once = block_once};
 
-    if (w->layer_count == 0 || st_block_count(w) == 0)
+    if (w->layer_count == 0)
         return STRATA_OK;
-    probe.layer = st_block_first(w);
-    if (probe.layer + 1 == w->layer_count || w->layers[probe.layer].use_count != 1)
+    probe.layer = layer_of(w, ST_LAYER_BLOCK);
+    if (probe.layer == UINT32_MAX) {
+        probe.layer = layer_of(w, ST_LAYER_EXPERTS);
+        probe.once = route_once;
+    }
+    if (probe.layer == UINT32_MAX)
         return STRATA_OK;
     probe.flops = w->layers[probe.layer].forward_flops + w->layers[probe.layer].backward_flops;
-
     return measure_layer(m, &probe, machine, &machine->rates.block_flops);
+}
+
+/* What a call of the first page takes at the rate of blocks is not the experts'. */
+strata_status st_measure_experts(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                                 struct st_machine *machine)
+{
+    struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_block, .once = experts_once, .slices = true};
+    const uint32_t layer = w->layer_count > 0 ? layer_of(w, ST_LAYER_EXPERTS) : UINT32_MAX;
+    double all = 0, route, experts;
+    strata_status st;
+
+    if (layer == UINT32_MAX)
+        return STRATA_OK;
+    probe.layer = layer;
+    experts = w->layers[layer].experts_forward_flops + w->layers[layer].experts_backward_flops;
+    probe.flops = w->layers[layer].forward_flops + experts;
+    st = measure_layer(m, &probe, machine, &all);
+    if (st != STRATA_OK || all <= 0)
+        return st;
+    route = st_call_seconds(&w->layers[layer], &machine->rates, ST_CALL_ROUTE_FORWARD, false);
+    if (probe.flops / all > route)
+        machine->rates.experts_flops = experts / (probe.flops / all - route);
+    return STRATA_OK;
 }
 
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine)
 {
-    struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_head, .once = head_once};
+    struct layer_probe probe = {.workload = w, .compute = compute, .carve = carve_head, .once = head_once, .slices = true};
 
     if (w->layer_count == 0 || st_slice_count(w) == 0)
         return STRATA_OK;

@@ -54,6 +54,9 @@ strata_status st_measure_matmul(struct st_prober *m, const struct st_workload *w
  * used. */
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine);
+/* Of a layer of experts all slices: experts_flops. */
+strata_status st_measure_experts(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                                 struct st_machine *machine);
 /* The first slice, which is the largest: norm, statistics, and the gradient with recomputed logits. */
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine);

@@ -20,8 +20,9 @@ double st_seconds_at(double amount, double rate)
 
 void st_rates_share(struct st_rates *rates, bool device_is_host, uint32_t ranks)
 {
-    double *const shared[] = {&rates->read,         &rates->write,       &rates->mixed,      &rates->update, &rates->checksum,
-                              &rates->matmul_flops, &rates->block_flops, &rates->head_flops, &rates->upload, &rates->download};
+    double *const shared[] = {&rates->read,       &rates->write,        &rates->mixed,       &rates->update,
+                              &rates->checksum,   &rates->matmul_flops, &rates->block_flops, &rates->experts_flops,
+                              &rates->head_flops, &rates->upload,       &rates->download};
     const size_t beside_device = 5; /* the others are a device's own */
 
     if (rates->link_node <= 0)
@@ -83,6 +84,7 @@ double st_call_seconds(const struct st_layer *layer, const struct st_rates *rate
 {
     const double block = rates->block_flops > 0 ? rates->block_flops : rates->matmul_flops;
     const double head = rates->head_flops > 0 ? rates->head_flops : block;
+    const double experts = rates->experts_flops > 0 ? rates->experts_flops : block;
 
     if (layer->forward_seconds > 0) /* the backward of a frozen layer may take none */
         return kind == ST_CALL_BLOCK_FORWARD ? layer->forward_seconds : layer->backward_seconds;
@@ -102,9 +104,9 @@ double st_call_seconds(const struct st_layer *layer, const struct st_rates *rate
     case ST_CALL_ROUTE_BACKWARD:
         return st_seconds_at(layer->backward_flops, block);
     case ST_CALL_EXPERTS_FORWARD:
-        return st_seconds_at(layer->experts_forward_flops / st_layer_slices(layer), block);
+        return st_seconds_at(layer->experts_forward_flops / st_layer_slices(layer), experts);
     case ST_CALL_EXPERTS_BACKWARD:
-        return st_seconds_at(layer->experts_backward_flops / st_layer_slices(layer), block);
+        return st_seconds_at(layer->experts_backward_flops / st_layer_slices(layer), experts);
     default:
         return 0;
     }

@@ -36,6 +36,7 @@ struct st_rates {
     uint32_t drives;                       /* number of drives whose sum read, write and mixed are; 0: one */
     double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
     double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
+    double experts_flops;                  /* per second over slices of experts; 0: block_flops */
     double head_flops;                     /* per second over a slice of the head, softmax included; 0: block_flops */
     double memory;                         /* bytes per second that a device's own passes read and write in memory of its own;
                                               0: they take no time, as on a device that is the host, where workers make them */
@@ -84,8 +85,9 @@ double st_comm_seconds(const struct st_rates *rates, uint32_t ranks, double byte
 double st_comm_latency(const struct st_rates *rates, uint32_t ranks);
 /** Slow the links down as far as the memory of a run is not pinned: its `bytes` of host memory count as copied evenly. */
 void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_staged *staged);
-/** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
- *  head_flops (else as a block's).  The passes of a block or slice beside its products are part of these rates. */
+/** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), those of
+ *  experts at experts_flops and of the head at head_flops (else as a block's).  The passes of a block or slice beside its
+ * products are part of these rates. */
 double st_call_seconds(const struct st_layer *layer, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
 /** Bytes that a call without FLOPs of its own (positions, the final norm, losses) reads and writes; 0 for the others. */
 double st_call_bytes(const struct st_workload *w, enum st_call_kind kind);

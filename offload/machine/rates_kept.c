@@ -94,7 +94,8 @@ static void add_workload(uint64_t *key, const struct st_workload *w)
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const struct st_layer *layer = &w->layers[l];
         const uint64_t bytes[] = {layer->kind, layer->use_count, layer->boundary_bytes, layer->internal_bytes};
-        const double flops[] = {layer->forward_flops, layer->backward_flops};
+        const double flops[] = {layer->forward_flops, layer->backward_flops, layer->experts_forward_flops,
+                                layer->experts_backward_flops};
 
         add(key, bytes, sizeof(bytes));
         add(key, flops, sizeof(flops));

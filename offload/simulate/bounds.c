@@ -173,7 +173,9 @@ static struct st_machine fastest_compute(const struct st_machine *m)
         fastest.rates.block_flops = m->rates.matmul_flops;
     if (fastest.rates.block_flops < m->rates.head_flops)
         fastest.rates.block_flops = m->rates.head_flops;
-    fastest.rates.head_flops = fastest.rates.block_flops;
+    if (fastest.rates.block_flops < m->rates.experts_flops)
+        fastest.rates.block_flops = m->rates.experts_flops;
+    fastest.rates.experts_flops = fastest.rates.head_flops = fastest.rates.block_flops;
     return fastest;
 }
 

@@ -406,6 +406,61 @@ TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
     assert_int_equal(kept_log.count, 2);
 }
 
+static strata_status count_part(void *model, const struct st_call *call)
+{
+    uint32_t *counts = model; /* by kind */
+
+    assert_true(call->weight != NULL && call->internals != NULL && call->routes != NULL && call->act != NULL);
+    assert_int_equal(call->opens_routes, call->kind == ST_CALL_ROUTE_FORWARD);
+    assert_int_equal(call->page,
+                     call->kind == ST_CALL_EXPERTS_FORWARD || call->kind == ST_CALL_EXPERTS_BACKWARD ? 2 + call->slice : 1);
+    assert_int_equal(call->grad_elems, call->kind == ST_CALL_EXPERTS_BACKWARD ? 16384
+                                       : call->kind == ST_CALL_ROUTE_BACKWARD ? 128
+                                                                              : 0);
+    counts[call->kind]++;
+    return STRATA_OK;
+}
+
+/* Its first page's calls give the rate of blocks, those with all slices the rate of experts. */
+TEST_SETUP(a_layer_of_experts_is_measured_by_parts, setup, teardown)
+{
+    struct fixture *f = *state;
+    struct st_page pages[4] = {{.row_count = 256}};
+    struct st_layer layers[3] = {{.kind = ST_LAYER_LOOKUP, .use_count = 1, .boundary_bytes = 32 * 64 * 2},
+                                 {.kind = ST_LAYER_EXPERTS,
+                                  .use_first = 1,
+                                  .use_count = 3,
+                                  .boundary_bytes = 32 * 64 * 2,
+                                  .internal_bytes = 10000,
+                                  .forward_flops = 1e3,
+                                  .backward_flops = 2e3,
+                                  .experts_forward_flops = 1e6,
+                                  .experts_backward_flops = 3e6},
+                                 {.kind = ST_LAYER_BLOCK, .use_first = 4}};
+    uint32_t uses[4] = {0, 1, 2, 3}, counts[ST_CALL_ROUTE_BACKWARD + 1] = {0};
+    const struct st_compute compute = {.model = counts, .run = count_part};
+    struct st_machine m;
+
+    for (uint32_t p = 0; p < 4; p++)
+        (void)st_page_add(&pages[p], ST_GROUP_DECAY, STRATA_BF16, p == 1 ? 128 : 16384);
+    f->workload.pages = pages;
+    f->workload.page_count = 4;
+    f->workload.layers = layers;
+    f->workload.layer_count = 3;
+    f->workload.uses = uses;
+    f->workload.use_count = 4;
+    f->workload.gathered_count = 1;
+    f->workload.workspace_bytes = 5000;
+    f->workload.routes_bytes = 64;
+    f->workload.workers = 256;
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
+    assert_true(m.rates.block_flops > 0 && m.rates.experts_flops > 0);
+    assert_true(counts[ST_CALL_ROUTE_END] > 1 && counts[ST_CALL_ROUTE_END] == counts[ST_CALL_ROUTE_BACKWARD]);
+    assert_int_equal(counts[ST_CALL_EXPERTS_FORWARD], 2 * (counts[ST_CALL_ROUTE_FORWARD] - counts[ST_CALL_ROUTE_END]));
+    assert_int_equal(counts[ST_CALL_EXPERTS_BACKWARD], counts[ST_CALL_EXPERTS_FORWARD]);
+}
+
 /* Else the faster one, which no test can know. */
 TEST_SETUP(the_fetch_that_is_asked_for_is_measured, setup, teardown)
 {

@@ -217,6 +217,7 @@ static void scale_compute(struct rank *r)
     factor = (t.compute_forward + t.compute_backward) / (r->job->load * rest);
     rates->matmul_flops *= factor;
     rates->block_flops *= factor;
+    rates->experts_flops *= factor;
     rates->head_flops *= factor;
     rates->memory *= factor;
 }
