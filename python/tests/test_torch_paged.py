@@ -87,17 +87,40 @@ def batch_of(number: int) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "attention_mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
 
 
+def qwen2_vl() -> Any:
+    torch.manual_seed(6)
+    text = {**DECODER, "bos_token_id": 1, "eos_token_id": 2}
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+    tower = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 4, "mlp_ratio": 2}
+    ids = {"image_token_id": 90, "vision_start_token_id": 91, "vision_end_token_id": 92, "video_token_id": 93}
+    config = transformers.Qwen2VLConfig(text_config=text, vision_config=tower, **ids)
+    return transformers.Qwen2VLForConditionalGeneration(config)
+
+
+def images_of(number: int) -> dict[str, torch.Tensor]:
+    """An image of 4 x 4 patches, which are four tokens, in each text."""
+    made = torch.Generator().manual_seed(number)
+    tokens = torch.randint(1, 89, (2, 12), generator=made)
+    tokens[:, 2:8] = torch.tensor([91, 90, 90, 90, 90, 92])
+    told = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens.masked_fill(tokens >= 90, -100)}
+    images = {"pixel_values": torch.randn(32, 96, generator=made), "image_grid_thw": torch.tensor([[1, 4, 4]] * 2)}
+    return {**told, **images, "mm_token_type_ids": (tokens == 90).int()}
+
+
+Batches = Callable[[int], dict[str, torch.Tensor]]
+
+
 def tier(device: str, directory: str) -> dict[str, Any]:
     offload = {"device": device, **({"nvme_path": directory} if device == "nvme" else {})}
     return {"zero_optimization": {"stage": 3, "offload_param": offload, "offload_optimizer": offload}}
 
 
-def train(engine: Engine, steps: range, casts: bool = False) -> list[tuple[float, float]]:
+def train(engine: Engine, steps: range, casts: bool = False, batches: Batches = batch_of) -> list[tuple[float, float]]:
     told = []
     for step in steps:
         for micro in range(engine.accumulation):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=casts):
-                loss = engine(**batch_of(engine.accumulation * step + micro)).loss
+                loss = engine(**batches(engine.accumulation * step + micro)).loss
             engine.backward(loss)
             made = engine.step()
         assert made is not None
@@ -105,12 +128,12 @@ def train(engine: Engine, steps: range, casts: bool = False) -> list[tuple[float
     return told
 
 
-def theirs(model: Any, steps: int) -> list[float]:
+def theirs(model: Any, steps: int, batches: Batches = batch_of) -> list[float]:
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.01)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
-        parts = [model(**batch_of(2 * step + micro)).loss / 2 for micro in range(2)]
+        parts = [model(**batches(2 * step + micro)).loss / 2 for micro in range(2)]
         for part in parts:
             part.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -124,16 +147,16 @@ def weights(engine: Engine) -> dict[str, torch.Tensor]:
 
 
 def run(
-    model: Any, how: str, steps: int = 4, casts: bool = False, **config: Any
+    model: Any, how: str, steps: int = 4, casts: bool = False, batches: Batches = batch_of, layers: Any = None, **config: Any
 ) -> tuple[list[tuple[float, float]], dict[str, torch.Tensor]]:
     """How: resident, listed (layers that stay where they are), cpu or nvme."""
     with tempfile.TemporaryDirectory() as scratch:
         placed = tier(how, scratch) if how in ("cpu", "nvme") else {}
-        named = {"layers": [o.name for o in trace(model, batch_of(0)).layers]} if how == "listed" else {}
-        example = {"example": batch_of(0)} if how == "nvme" else {}
-        engine = Engine(model, {**CONFIG, **placed, **config}, **named, **example)
+        named = [o.name for o in trace(model, batches(0)).layers] if how == "listed" else layers
+        example = {"example": batches(0)} if how == "nvme" else {}
+        engine = Engine(model, {**CONFIG, **placed, **config}, layers=named, **example)
         torch.manual_seed(7)
-        told = train(engine, range(steps), casts)
+        told = train(engine, range(steps), casts, batches)
         made = weights(engine)
         engine.destroy()
     return told, made
@@ -153,6 +176,15 @@ class Bits(unittest.TestCase):
                 self.same(run(model(), how, 10), resident, f"{model.__name__} {how}")
             for (loss, _), wanted in zip(resident[0], theirs(model(), 10), strict=True):
                 self.assertAlmostEqual(loss / wanted, 1, delta=1e-5, msg=model.__name__)
+
+    def test_images(self) -> None:
+        """The tower stays, or is one more layer, or more of them."""
+        resident = run(qwen2_vl(), "resident", 10, batches=images_of)
+        for ours, loss in zip(resident[0], theirs(qwen2_vl(), 10, images_of)):
+            self.assertAlmostEqual(ours[0], loss, delta=1e-5 * loss)
+        text = "model.language_model.layers"
+        for how, layers in (("cpu", None), ("nvme", ["model.visual", text]), ("nvme", ["model.visual.blocks", text])):
+            self.same(run(qwen2_vl(), how, 10, batches=images_of, layers=layers), resident, f"{how} {layers}")
 
     def test_dropout_and_16_bits_and_autocast(self) -> None:
         self.same(run(gpt2(0.1), "nvme"), run(gpt2(0.1), "resident"), "dropout")
@@ -286,7 +318,7 @@ class Weights(unittest.TestCase):
                 self.assertEqual(*runs)
 
     def test_weights_without_room_are_gone(self) -> None:
-        module = llama()
+        module = wide()
         engine = Engine(module, {**SINGLE, **tier("nvme", ".")})
         full = mock.patch("strata.torch.mapped._segment", side_effect=OSError(28, "No space left on device"))
         with full, self.assertLogs("strata", "WARNING") as said:
@@ -360,7 +392,7 @@ class Files(unittest.TestCase):
             for device in ("nvme", "cpu"):
                 config = {**SINGLE, **tier(device, scratch)}
                 with deepspeed.zero.Init(config_dict_or_path=config):
-                    made = llama(hidden_size=96, intermediate_size=192, initializer_range=0.5)
+                    made = wide(initializer_range=0.5)
                     fresh = wide()
                 self.assertEqual(sorted(os.listdir(scratch)), ["config.json", "generation_config.json", "model.safetensors"])
                 self.assertTrue(all(map(torch.equal, fresh.parameters(), plain.parameters())))
@@ -385,6 +417,51 @@ class Files(unittest.TestCase):
                     self.assertTrue(torch.equal(value, wanted[key]), key)
                 engine.destroy()
             self.assertTrue(torch.equal(safetensors.torch.load_file(file)[name], plain.state_dict()[name]))
+
+    def test_evaluation_within_a_step_reads_frozen_weights_from_their_file(self) -> None:
+        """As DPO's reference pass does, between forward and backward."""
+
+        def made(scratch: str, freezes: str) -> Engine:
+            config = {**CONFIG, **tier("nvme", scratch)}
+            with deepspeed.zero.Init(config_dict_or_path=config):
+                model = wide(initializer_range=0.5)
+            model.load_state_dict(safetensors.torch.load_file(f"{scratch}/model.safetensors"), strict=False)
+            for name, p in model.named_parameters():
+                p.requires_grad_(not name.startswith(freezes))
+            return Engine(model, config)
+
+        def steps(engine: Engine, evaluates: bool) -> tuple[list[float], list[torch.Tensor]]:
+            losses, found = [], []
+            for step in range(4):
+                loss = engine(**batch_of(step)).loss
+                if evaluates:
+                    with torch.no_grad():
+                        found.append(engine(**batch_of(9)).logits)
+                engine.backward(loss)
+                if not evaluates:
+                    engine.step()
+                    with torch.no_grad():
+                        found.append(engine(**batch_of(9)).logits) if step % 2 else None
+                else:
+                    engine.step()
+                losses.append(float(loss.detach()))
+            return losses, found
+
+        with tempfile.TemporaryDirectory() as scratch:
+            wide().save_pretrained(scratch)
+            within, between = made(scratch, "model.layers"), made(scratch, "model.layers")
+            ours, theirs = steps(within, True), steps(between, False)
+            self.assertEqual(ours[0], theirs[0])
+            self.assertTrue(torch.equal(ours[1][2], theirs[1][0]))  # after one update
+            self.assertTrue(all(map(torch.equal, weights(within).values(), weights(between).values())))
+            name = "model.layers.1.mlp.up_proj.weight"
+            with within.gathered(), torch.no_grad():
+                within.module.get_parameter(name).mul_(2)  # which the file has not
+            engines = {name: within, "model.layers.0.input_layernorm.weight": made(scratch, "model.layers.0.mlp")}
+            for refused, engine in engines.items():
+                with self.assertRaisesRegex(RuntimeError, f"within a step, where {refused} cannot be read.*precompute"):
+                    steps(engine, True)
+                engine.drop()
 
     def test_a_model_is_never_whole_in_memory(self) -> None:
         sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8, "vocab_size": 1000}
@@ -542,6 +619,20 @@ class WrongUses(unittest.TestCase):
         moved.module.blocks[1].weight.data = torch.zeros(8, 8)
         self.refused(RuntimeError, "^blocks.1.weight lies elsewhere", lambda: moved.backward(moved(self.x)))
 
+    def test_what_a_hook_keeps_of_a_forward_has_no_gradient(self) -> None:
+        for frozen in (False, True):
+            net = Net()
+            net.blocks[1] = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+            net.blocks.requires_grad_(not frozen)
+            engine = self.engine(net)
+            kept: list[torch.Tensor] = []
+            hook = net.blocks[1][0].register_forward_hook(lambda m, given, made: kept.append(made))  # noqa: B023
+            loss = engine(self.x)
+            text = "^blocks.1 pages: what a hook" if frozen else "blocks.1.* pages"
+            self.refused(RuntimeError, text, lambda: engine.backward(loss + kept[0].sum()))  # noqa: B023
+            hook.remove()
+            self.goes_on(engine)
+
     def test_shared_and_named_tensors(self) -> None:
         """Tensors that need gradients come by keyword and go through several layers; a weight of two layers is resident."""
 
@@ -588,9 +679,9 @@ def run_script(*words: str) -> str:
     return done.stdout
 
 
-def wide() -> Any:
+def wide(**changes: Any) -> Any:
     """Some of its tensors are large enough to stay in a file."""
-    return llama(hidden_size=96, intermediate_size=192)
+    return llama(hidden_size=96, intermediate_size=192, **changes)
 
 
 def run_rank(model: Any, rank: int, ranks: int, scratch: str) -> dict[str, torch.Tensor]:

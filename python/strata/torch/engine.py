@@ -34,10 +34,10 @@ from .alone import Turn, alone
 from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
-from .mapped import release, share
+from .mapped import is_kept, release, share, waits
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, absent, cast_norms, cut, followed, over, pieces_of, read
+from .pages import DTYPES, absent, cast_norms, cut, differs, followed, over, pieces_of, read
 from .ranks import agree, meet
 from .saves import Saves, random_states, set_random_states
 
@@ -183,11 +183,14 @@ class Engine(torch.nn.Module):
         layers.drop()
         for k, t in zip(kept, layers.tensors):
             k.parameter.grad = None
+            waits(k.parameter, ends=True)
             if t.layer in views:
                 k.address = views[t.layer].weights + t.weight_at
                 k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
             else:
                 k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype])
+                if k.group is None and k.parameter.dtype == k.away.dtype and is_kept(k.parameter):
+                    k.file = k.parameter.data
                 k.parameter.data = k.away
             k.version = k.parameter._version
         cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
@@ -267,6 +270,7 @@ class Engine(torch.nn.Module):
                 wanted = followed(read(self._layers, i, first, weight.numel()), weight)
                 if wanted is not None:
                     self._saves.changed()
+                    k.file = None
                     self._layers.write(i, "WEIGHT", wanted.data_ptr(), first=first, elems=wanted.numel())
                 release([weight])
             k.version = k.parameter._version
@@ -528,6 +532,9 @@ class Engine(torch.nn.Module):
             error = raised
         agree(comm, error, "a checkpoint that is loaded")
         self._saves.resume(self._layers, place)
+        for k in self._kept:
+            if k.file is not None and differs(self._layers, k.index, k.file):
+                k.file = None
         self._close_step()
         self.optimizer.load_state_dict(own["optimizer"])
         with torch.no_grad():

@@ -46,6 +46,15 @@ _maps: weakref.WeakSet[_Map] = weakref.WeakSet()
 _files: weakref.WeakValueDictionary[tuple[Any, ...], _Map] = weakref.WeakValueDictionary()
 
 
+def untouched(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of zeros that takes memory where it is written to, and gives it back when it goes."""
+    size = shape.numel() * dtype.itemsize
+    if size < _SMALL:
+        return torch.zeros(shape, dtype=dtype)
+    made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(made, dtype=dtype).view(shape)
+
+
 class Room:
     """Memory for tensors, on the drive of a directory; None: in main memory."""
 
@@ -57,11 +66,8 @@ class Room:
     def tensor(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         """Zeros."""
         size = shape.numel() * dtype.itemsize
-        if size == 0:
-            return torch.empty(shape, dtype=dtype)
-        if self._directory is None:
-            anonymous = _Map(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            return anonymous._begins(True).tensor(0, shape, dtype)
+        if self._directory is None or size < _SMALL:
+            return untouched(shape, dtype)
         if self._last is None or self._at + size > len(self._last):
             self._last, self._at = _segment(self._directory, max(size, _SEGMENT)), 0
         made = self._last.tensor(self._at, shape, dtype)
@@ -102,6 +108,11 @@ def source_of(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     if known is None or not known.source or _is_changed(tensor.data_ptr(), tensor.nbytes):
         return None
     return *known.source, tensor.data_ptr() - known.start
+
+
+def is_kept(tensor: torch.Tensor) -> bool:
+    """Whether it takes no memory to speak of: it is small, or of a file."""
+    return tensor.nbytes < _SMALL or source_of(tensor) is not None
 
 
 def of_source(source: tuple[Any, ...], shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
@@ -208,10 +219,15 @@ def made_in(room: Room) -> Iterator[None]:
         hook.remove()
 
 
+def waits(parameter: torch.nn.Parameter, ends: bool = False) -> bool:
+    """Whether a parameter has been moved to a room, and no engine has it.  ends: one takes it."""
+    return bool(parameter.__dict__.pop("_strata_waits", False) if ends else parameter.__dict__.get("_strata_waits", False))
+
+
 def move(module: torch.nn.Module, parameter: torch.nn.Parameter, room: Room) -> None:
     """A parameter goes to a room."""
     value = parameter.data
-    if value.device.type != "cpu" or value.nbytes < _SMALL or not value.is_contiguous() or _map_of(value) is not None:
+    if value.device.type != "cpu" or value.nbytes < _SMALL or not value.is_contiguous() or waits(parameter):
         return
     made = room.tensor(value.shape, value.dtype)
     bits, given = (t.view(-1).view(torch.uint8) for t in (made, value))
@@ -220,6 +236,7 @@ def move(module: torch.nn.Module, parameter: torch.nn.Parameter, room: Room) -> 
         if part.any():
             bits[at : at + _SMALL] = part
     parameter.data = made
+    parameter._strata_waits = True  # type: ignore[attr-defined]
     if module not in _hooked:
         _hooked.add(module)
         module.register_load_state_dict_pre_hook(_takes)  # type: ignore[no-untyped-call]
@@ -229,7 +246,7 @@ def _takes(module: torch.nn.Module, state: dict[str, Any], prefix: str, *_: Any)
     """Before load_state_dict(): what a file has is not copied."""
     for name, parameter in module._parameters.items():
         given = state.get(prefix + name)
-        if parameter is None or not isinstance(given, torch.Tensor) or _map_of(parameter.data) is None:
+        if parameter is None or not isinstance(given, torch.Tensor) or not waits(parameter):
             continue
         if given.shape == parameter.shape and given.dtype == parameter.dtype:
             made = in_file(given)

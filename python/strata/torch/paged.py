@@ -245,9 +245,7 @@ class Pager:
         if self._lent.issuperset(k.index for k, _ in layer.rows):
             return layer.plain(*args, **kwargs)
         if engine._inside:
-            raise RuntimeError(
-                f"{layer.name} runs without gradients within a step: evaluate after engine.step() or engine.drop()"
-            )
+            return self._evaluates_within(layer, args, kwargs)
         if self._evaluated is not None and self._evaluated > layer.index:
             self.settle()
         if self._evaluated is None:
@@ -266,6 +264,30 @@ class Pager:
             engine._layers.micro_end()
             engine._layers.end()
         return made
+
+    def _evaluates_within(self, layer: _Layer, args: Any, kwargs: Any) -> Any:
+        """Within a step weights come in their order alone: frozen ones can be read from the file that they are of."""
+        try:
+            for k, _ in layer.rows:
+                if k.file is not None:
+                    k.parameter.data = k.file
+            with _uncached(_casts()):
+                return layer.plain(*args, **kwargs)
+        except RuntimeError as error:
+            named = next((k.name for k, _ in layer.rows if f"{k.name} is paged" in str(error)), None)
+            if named is None:
+                raise
+            raise RuntimeError(
+                f"{layer.name} runs without gradients within a step, where {named} cannot be read: evaluate after "
+                "engine.step() or engine.drop(), or before training (TRL: precompute_ref_log_probs=True); layers can whose "
+                "weights are frozen, and come from a file of safetensors within zero.Init"
+            ) from None
+        finally:
+            for k, _ in layer.rows:
+                if k.file is not None:
+                    assert k.away is not None
+                    k.parameter.data = k.away
+                    release([k.file])
 
     def settle(self) -> None:
         """An evaluation that is under way ends."""
@@ -364,7 +386,7 @@ class _Run(torch.autograd.Function):
             ctx.random = torch.get_rng_state()
             inputs = _leaves(ctx, tensors)
             with torch.enable_grad():
-                run = call.run(inputs)
+                run = call.run([_Inner.apply(layer.name, t) if t.requires_grad else t for t in inputs])
             made = tuple(_own(t.detach(), layer, view) for t in run)
             ctx.mark_non_differentiable(*(t for t, origin in zip(made, run) if not origin.requires_grad))
             del run, inputs
@@ -398,6 +420,22 @@ class _Run(torch.autograd.Function):
                 torch.autograd.backward([t for t, _ in pairs], [grad for _, grad in pairs])
             del given, made, pairs
         return None, None, *(t.grad for t in inputs)
+
+
+class _Inner(torch.autograd.Function):
+    """Where the graph of the first run begins, which ends with it: to differentiate what was kept of it is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.name = name
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            f"{ctx.name} pages: what a hook or a module has kept of its forward, such as attentions or router logits, has no "
+            "gradient"
+        )
 
 
 def _leaves(ctx: Any, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..layers import Layer, Layers, Tensor, memory
-from .mapped import Room
+from .mapped import release, untouched
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -32,6 +32,7 @@ class Kept:
     address: int = 0
     version: int = 0  # when its master was last the same
     index: int = 0  # in the engine's tensors
+    file: torch.Tensor | None = None  # of a layer that pages: a frozen weight in the file that it came from, or a small one
     away: torch.Tensor | None = None  # of a layer that pages: what lies in it outside of its layer, which cannot be read
 
     @property
@@ -157,7 +158,7 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 def read(layers: Layers, index: int, first: int, elems: int) -> torch.Tensor:
     """A part of a master."""
-    master = Room(None).tensor(torch.Size([elems]), torch.float32)  # in the heap these would leave holes
+    master = untouched(torch.Size([elems]), torch.float32)  # in the heap these would leave holes
     layers.read(index, "WEIGHT", master.data_ptr(), first=first, elems=elems)
     return master
 
@@ -172,6 +173,13 @@ def followed(master: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
     return None if bool(same.all()) else torch.where(same, master, weight.float())
 
 
+def differs(layers: Layers, index: int, weight: torch.Tensor) -> bool:
+    """Whether the engine has another one."""
+    made = any(followed(read(layers, index, first, part.numel()), part) is not None for first, part in pieces_of(weight))
+    release([weight])
+    return made
+
+
 def put(master: torch.Tensor, weight: torch.Tensor, trained: bool) -> None:
     """The weight that the engine makes of a master, which is not kept."""
     if weight.dtype == torch.bfloat16 and trained:  # rounded away from zero where two are as near
@@ -184,8 +192,7 @@ def put(master: torch.Tensor, weight: torch.Tensor, trained: bool) -> None:
 
 def absent(name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Shape and dtype of a parameter without memory: who reads it is told so."""
-    made = torch.empty(shape, dtype=dtype)
-    made.untyped_storage().resize_(0)
+    made = untouched(shape, dtype)
     text = f"{name} is paged: engine.gathered(), engine.module.state_dict() and save_pretrained() read it"
     torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, text)
     return made
