@@ -22,6 +22,12 @@
 #define LLAMA_NORMS   [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_NORM2_WEIGHT] = "post_attention_layernorm.weight"
 #define LLAMA_OPTIONS .positions = ST_POSITION_ROTARY, .rope_base = 10000.0f, .out_in = true
 #define QK_NORMS      [ST_ROLE_Q_NORM] = "self_attn.q_norm.weight", [ST_ROLE_K_NORM] = "self_attn.k_norm.weight"
+#define LLAMA_EXPERTS                                                                                                            \
+    .experts = "mlp.experts",                                                                                                    \
+    .expert_tensors = {                                                                                                          \
+        [ST_EXPERT_GATE] = "gate_proj.weight", [ST_EXPERT_UP] = "up_proj.weight", [ST_EXPERT_DOWN] = "down_proj.weight"}
+/* Of a sparse block without an expert that all tokens go through. */
+#define NO_MLP [ST_ROLE_GATE_WEIGHT] = "", [ST_ROLE_UP_WEIGHT] = "", [ST_ROLE_DOWN_WEIGHT] = ""
 #define GEMMA_NORMS                                                                                                              \
     [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_POST1_WEIGHT] = "post_attention_layernorm.weight",               \
     [ST_ROLE_NORM2_WEIGHT] = "pre_feedforward_layernorm.weight", [ST_ROLE_POST2_WEIGHT] = "post_feedforward_layernorm.weight"
@@ -193,12 +199,112 @@ static const struct st_family families[] = {
                                       .untied = true},
                          .keys = ST_KEY_ATTENTION_BIAS,
                          .end_token = 50279},
+    [ST_FAMILY_QWEN2_MOE] = {.model_type = "qwen2_moe",
+                             .architecture = "Qwen2MoeForCausalLM",
+                             LLAMA_NAMES,
+                             LLAMA_EXPERTS,
+                             .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+                             .sparse = {[ST_ROLE_GATE_WEIGHT] = "mlp.shared_expert.gate_proj.weight",
+                                        [ST_ROLE_UP_WEIGHT] = "mlp.shared_expert.up_proj.weight",
+                                        [ST_ROLE_DOWN_WEIGHT] = "mlp.shared_expert.down_proj.weight",
+                                        [ST_ROLE_SHARED_GATE_WEIGHT] = "mlp.shared_expert_gate.weight",
+                                        [ST_ROLE_ROUTER_WEIGHT] = "mlp.gate.weight"},
+                             .defaults = {.family = ST_FAMILY_QWEN2_MOE,
+                                          LLAMA_OPTIONS,
+                                          .norm = ST_NORM_RMSNORM,
+                                          .activation = ST_ACTIVATION_SWIGLU,
+                                          .biases = ST_BIAS_QKV,
+                                          .norm_eps = 1e-6f,
+                                          .kv_heads = 16,
+                                          .window = 4096,
+                                          .untied = true,
+                                          .experts = 60,
+                                          .experts_chosen = 4,
+                                          .expert_ffn = 1408,
+                                          .shared_ffn = 5632},
+                             .windows = ST_WINDOW_UNTIL,
+                             .keys = ST_KEY_MOE_FFN | ST_KEY_SHARED | ST_KEY_TOPK_NORM | ST_KEY_QKV_BIAS},
+    [ST_FAMILY_QWEN3_MOE] = {.model_type = "qwen3_moe",
+                             .architecture = "Qwen3MoeForCausalLM",
+                             LLAMA_NAMES,
+                             LLAMA_EXPERTS,
+                             .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, QK_NORMS},
+                             .sparse = {NO_MLP, [ST_ROLE_ROUTER_WEIGHT] = "mlp.gate.weight"},
+                             .defaults = {.family = ST_FAMILY_QWEN3_MOE,
+                                          LLAMA_OPTIONS,
+                                          .norm = ST_NORM_RMSNORM,
+                                          .qk_norm = ST_QK_NORM_HEAD,
+                                          .activation = ST_ACTIVATION_SWIGLU,
+                                          .biases = ST_BIAS_NONE,
+                                          .norm_eps = 1e-6f,
+                                          .kv_heads = 4,
+                                          .window = 4096,
+                                          .untied = true,
+                                          .experts = 128,
+                                          .experts_chosen = 8,
+                                          .expert_ffn = 768},
+                             .windows = ST_WINDOW_SWITCH,
+                             .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_MOE_FFN | ST_KEY_TOPK_NORM},
+    [ST_FAMILY_OLMOE] = {.model_type = "olmoe",
+                         .architecture = "OlmoeForCausalLM",
+                         LLAMA_NAMES,
+                         LLAMA_EXPERTS,
+                         .tensors = {LLAMA_ATTENTION, LLAMA_NORMS, QK_NORMS},
+                         .sparse = {[ST_ROLE_ROUTER_WEIGHT] = "mlp.gate.weight"},
+                         .defaults = {.family = ST_FAMILY_OLMOE,
+                                      LLAMA_OPTIONS,
+                                      .norm = ST_NORM_RMSNORM,
+                                      .qk_norm = ST_QK_NORM_ALL,
+                                      .activation = ST_ACTIVATION_SWIGLU,
+                                      .biases = ST_BIAS_NONE,
+                                      .norm_eps = 1e-5f,
+                                      .untied = true,
+                                      .experts = 64,
+                                      .experts_chosen = 8},
+                         .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_TOPK_NORM | ST_KEY_QKV_CLIP,
+                         .end_token = 50279},
+    [ST_FAMILY_MIXTRAL] =
+        {.model_type = "mixtral",
+         .architecture = "MixtralForCausalLM",
+         LLAMA_NAMES,
+         .experts = "block_sparse_moe.experts",
+         .expert_tensors = {[ST_EXPERT_GATE] = "w1.weight", [ST_EXPERT_UP] = "w3.weight", [ST_EXPERT_DOWN] = "w2.weight"},
+         .stacked_router = "mlp.gate.weight",
+         .adapter_targets = LLAMA_TARGETS,
+         .tensors = {LLAMA_ATTENTION, LLAMA_NORMS},
+         .sparse = {[ST_ROLE_ROUTER_WEIGHT] = "block_sparse_moe.gate.weight"},
+         .defaults = {.family = ST_FAMILY_MIXTRAL,
+                      .positions = ST_POSITION_ROTARY,
+                      .rope_base = 1000000.0f,
+                      .out_in = true,
+                      .norm = ST_NORM_RMSNORM,
+                      .activation = ST_ACTIVATION_SWIGLU,
+                      .biases = ST_BIAS_NONE,
+                      .norm_eps = 1e-5f,
+                      .kv_heads = 8,
+                      .untied = true,
+                      .experts = 8,
+                      .experts_chosen = 2,
+                      .experts_divided = true},
+         .windows = ST_WINDOW_ALL,
+         .keys = ST_KEY_JITTER,
+         .end_token = LLAMA_END,
+         .exact_weights = true},
 };
 #define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
 
 const char *st_model_family_name(enum st_model_family family)
 {
     return st_family_of(family)->model_type;
+}
+
+const char *st_family_tensor(const struct st_family *family, enum st_block_role role, bool sparse)
+{
+    const char *own = sparse ? family->sparse[role] : NULL;
+
+    if (own != NULL)
+        return own[0] != '\0' ? own : NULL;
+    return family->tensors[role];
 }
 
 const struct st_family *st_family_of(enum st_model_family family)

@@ -13,7 +13,8 @@
 #define ST_GPT2_END_OF_TEXT 50256u /* also marks the beginning of a text */
 
 /* The role of a tensor in a block, in list order: matrices (decayed), then norms and biases.  A fused matrix of q, k and v has
- * the role Q; GPT-2's first feed-forward matrix, and a fused matrix of gate and up values, the role GATE. */
+ * the role Q; GPT-2's first feed-forward matrix, and a fused matrix of gate and up values, the role GATE.  GATE, UP and DOWN of a
+ * sparse block are those of the expert that all tokens go through. */
 enum st_block_role {
     ST_ROLE_Q_WEIGHT,
     ST_ROLE_K_WEIGHT,
@@ -22,6 +23,8 @@ enum st_block_role {
     ST_ROLE_GATE_WEIGHT,
     ST_ROLE_UP_WEIGHT,
     ST_ROLE_DOWN_WEIGHT,
+    ST_ROLE_SHARED_GATE_WEIGHT, /* a column: what the shared expert gives is multiplied by its sigmoid */
+    ST_ROLE_ROUTER_WEIGHT,
     ST_ROLE_NORM1_WEIGHT, /* of attention's input */
     ST_ROLE_NORM1_BIAS,
     ST_ROLE_Q_BIAS,
@@ -40,6 +43,9 @@ enum st_block_role {
     ST_ROLE_COUNT,
 };
 
+/* The tensors of an expert, in list order. */
+enum st_expert_part { ST_EXPERT_GATE, ST_EXPERT_UP, ST_EXPERT_DOWN, ST_EXPERT_PARTS };
+
 /* How config.json says which layers have the window. */
 enum st_window_rule {
     ST_WINDOW_NONE,    /* none; layer_types must agree */
@@ -47,6 +53,8 @@ enum st_window_rule {
     ST_WINDOW_FROM,    /* use_sliding_window: layer_types, else the layers from max_window_layers on */
     ST_WINDOW_PERIOD,  /* layer_types, else every layer but each sliding_window_pattern-th */
     ST_WINDOW_NO_ROPE, /* use_sliding_window: layer_types, else the layers that are not rotated */
+    ST_WINDOW_SWITCH,  /* use_sliding_window: every layer */
+    ST_WINDOW_UNTIL,   /* use_sliding_window: layer_types, else every other layer before max_window_layers */
 };
 
 /* Keys of config.json that only some families have. */
@@ -60,12 +68,22 @@ enum st_family_key {
     ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation, final_logit_softcapping */
     ST_KEY_SCORE_CAP = 1 << 7,    /* attn_logit_softcapping */
     ST_KEY_AXES = 1 << 8,         /* the rotary type mrope; of no family, but of a text model within another */
+    ST_KEY_MOE_FFN = 1 << 9,      /* moe_intermediate_size, decoder_sparse_step, mlp_only_layers */
+    ST_KEY_SHARED = 1 << 10,      /* shared_expert_intermediate_size */
+    ST_KEY_TOPK_NORM = 1 << 11,   /* norm_topk_prob */
+    ST_KEY_JITTER = 1 << 12,      /* router_jitter_noise */
+    ST_KEY_QKV_BIAS = 1 << 13,
+    ST_KEY_QKV_CLIP = 1 << 14, /* clip_qkv */
 };
 
 struct st_family {
     const char *model_type, *architecture;
     const char *table, *positions, *block, *norm_weight, *norm_bias, *head; /* a block's tensors follow its number */
     const char *tensors[ST_ROLE_COUNT];                                     /* in a block; NULL: none in this family */
+    const char *sparse[ST_ROLE_COUNT]; /* in a sparse block, where it differs; "": not there */
+    const char *experts;               /* in a sparse block: experts' tensors follow their number; NULL: no block is sparse */
+    const char *expert_tensors[ST_EXPERT_PARTS];
+    const char *stacked_router;      /* as files with stacked experts have it; NULL: as others */
     const char *adapter_targets;     /* what has adapters if target_modules is absent, as in PEFT; NULL: it must be there */
     struct st_model_config defaults; /* options, and values of absent keys */
     enum st_window_rule windows;
@@ -73,6 +91,7 @@ struct st_family {
     uint32_t keys;          /* bits of st_family_key */
     uint32_t end_token;     /* in generation, if config.json lacks the key, as in transformers 4; 0: none */
     bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
+    bool exact_weights;     /* of experts: fp32, not rounded to the run's dtype */
 };
 
 /* A model of more than text, whose text model is one of a family's.  For text only it computes the same: positions of several
@@ -94,6 +113,9 @@ const struct st_wrapper *st_wrapper_named(const char *model_type);
 /** The name of one of the family's tensors, which says "model.", in a model. */
 void st_model_tensor_name(char out[sizeof(((struct st_tensor *)0)->name)], const struct st_model_config *config,
                           const char *name);
+
+/** A role's name in a block; NULL: the family has no such tensor there. */
+const char *st_family_tensor(const struct st_family *family, enum st_block_role role, bool sparse);
 
 /** The row of a family. */
 const struct st_family *st_family_of(enum st_model_family family);

@@ -84,10 +84,15 @@ static uint64_t qk_stats_bytes(const struct st_model *m, uint32_t heads)
     return norm == ST_QK_NORM_NONE ? 0 : rows_of(m) * (norm == ST_QK_NORM_HEAD ? heads : 1) * sizeof(float);
 }
 
-struct st_block_values st_block_values_layout(const struct st_model *m)
+static bool has_post(const struct st_model *m)
+{
+    return m->roles[0].of[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR;
+}
+
+struct st_block_values st_block_values_layout(const struct st_model *m, bool sparse)
 {
     const uint64_t row = rows_of(m) * m->value_bytes; /* bytes of one column of all rows */
-    const bool post = m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR;
+    const bool post = has_post(m);
     struct st_block_values l;
     uint64_t end = 0;
 
@@ -102,7 +107,7 @@ struct st_block_values st_block_values_layout(const struct st_model *m)
     l.attention = take(&end, row * m->width.attention);
     l.projected = take(&end, post ? row * m->config.hidden : 0);
     l.middle = take(&end, row * m->config.hidden);
-    l.fc = take(&end, row * m->width.fc);
+    l.fc = take(&end, row * (sparse ? m->width.shared : m->width.fc));
     l.down = take(&end, post ? row * m->config.hidden : 0);
     l.bytes = end;
     return l;
@@ -120,35 +125,104 @@ struct st_block_cache st_block_cache_layout(const struct st_model *m)
     return l;
 }
 
+struct st_route_values st_route_values_layout(const struct st_model *m)
+{
+    const struct st_model_config *c = &m->config;
+    const uint64_t rows = rows_of(m), row = rows * m->value_bytes, chosen = rows * c->experts_chosen * sizeof(float);
+    const bool trains = !m->batch.generate;
+    struct st_route_values l;
+    uint64_t end = 0;
+
+    l.input = take(&end, row * c->hidden);
+    l.probs = take(&end, rows * c->experts * sizeof(float));
+    l.ids = take(&end, chosen);
+    l.weights = take(&end, chosen);
+    l.order = take(&end, chosen);
+    l.places = take(&end, chosen);
+    l.offsets = take(&end, (c->experts + (uint64_t)1) * sizeof(int32_t));
+    l.sum = take(&end, rows * c->hidden * sizeof(float));
+    l.dweights = take(&end, trains ? chosen : 0);
+    l.shared = take(&end, c->shared_ffn > 0 ? row * c->hidden : 0);
+    l.shared_gate = take(&end, c->shared_ffn > 0 ? row : 0);
+    l.bytes = end;
+    return l;
+}
+
+struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m)
+{
+    const struct st_model_config *c = &m->config;
+    const uint32_t most = c->experts_chosen < m->slice_experts ? c->experts_chosen : m->slice_experts;
+    const uint64_t row = rows_of(m) * most * m->value_bytes;
+    struct st_slice_workspace l;
+    uint64_t end = 0;
+
+    l.input = take(&end, row * c->hidden);
+    l.output = take(&end, row * c->hidden);
+    l.fc = take(&end, row * 2 * c->expert_ffn);
+    l.gated = take(&end, row * c->expert_ffn);
+    l.widened = take(&end, m->batch.nf4 ? m->slice_experts * st_model_expert_elems(c) * m->value_bytes : 0);
+    l.bytes = end;
+    return l;
+}
+
+uint64_t st_block_internal_bytes(const struct st_model *m, bool sparse)
+{
+    const uint64_t own = m->batch.generate ? st_block_cache_layout(m).bytes : st_block_values_layout(m, sparse).bytes;
+
+    return own + (sparse ? st_route_values_layout(m).bytes : 0);
+}
+
+/* The most that a feed-forward of the model's blocks has: before the activation, and behind it. */
+static uint32_t fc_most(const struct st_model *m)
+{
+    return larger(m->has[0] ? m->width.fc : 0, m->has[1] ? m->width.shared : 0);
+}
+static uint32_t ffn_most(const struct st_model *m)
+{
+    return larger(m->has[0] ? m->config.ffn : 0, m->has[1] ? m->config.shared_ffn : 0);
+}
+
 /* The most that a part of a linear layer may have. */
 static uint64_t widened_elems(const struct st_model *m)
 {
     const struct st_model_widths *w = &m->width;
 
-    return (uint64_t)m->config.hidden * larger(larger(w->qkv, w->attention), larger(w->fc, m->config.ffn));
+    return (uint64_t)m->config.hidden * larger(larger(w->qkv, w->attention), larger(fc_most(m), ffn_most(m)));
+}
+
+static uint64_t values_most(const struct st_model *m)
+{
+    const uint64_t dense = m->has[0] ? st_block_values_layout(m, false).bytes : 0,
+                   sparse = m->has[1] ? st_block_values_layout(m, true).bytes : 0;
+
+    return dense > sparse ? dense : sparse;
 }
 
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
     const uint64_t row = rows_of(m) * m->value_bytes;
-    const bool half = st_model_is_gated(&m->config) || m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR || m->config.embed_scaled;
+    const bool half = st_model_is_gated(&m->config) || has_post(m) || m->config.embed_scaled;
     const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
     const bool apart = biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->width.packed != m->width.qkv);
     const uint64_t adapted = (rows_of(m) < ST_ADAPTED_ROWS ? rows_of(m) : ST_ADAPTED_ROWS) * sizeof(float);
-    const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, m->width.fc) : m->width.packed;
+    const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, fc_most(m)) : m->width.packed;
     struct st_block_workspace l;
     uint64_t end = 0;
 
     l.narrow = take(&end, row * larger(m->config.hidden, m->width.attention));
-    l.wide = take(&end, row * larger(m->width.fc, m->width.packed));
-    l.half = take(&end, half ? row * larger(m->config.ffn, m->config.hidden) : 0);
+    l.wide = take(&end, row * larger(fc_most(m), m->width.packed));
+    l.half = take(&end, half ? row * larger(ffn_most(m), m->config.hidden) : 0);
     l.sums = take(&end, apart ? sums * sizeof(float) : 0);
     l.adapted_in = take(&end, adapted * m->adapted.in);
     l.adapted_out = take(&end, adapted * (m->dropout > 0 ? larger(m->adapted.in, m->adapted.out) : m->adapted.out));
     l.adapted_rank[0] = take(&end, adapted * m->adapted.rank);
     l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
+    l.logits = take(&end, m->has[1] ? row * m->config.experts : 0);
     l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * m->value_bytes : 0);
-    l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
+    l.values = take(&end, m->batch.generate ? values_most(m) : 0);
+    l.slice = 0;
+    if (m->batch.generate && m->has[1])
+        l.slice = take(&end, st_slice_workspace_layout(m).bytes);
     l.attention = take(&end, m->attention_bytes); /* last: st_model_workload_on() changes only this size */
     l.bytes = end;
     return l;
@@ -200,18 +274,34 @@ uint32_t st_head_rows(const struct st_model *m)
     return rows_of(m) < most ? (uint32_t)rows_of(m) : most;
 }
 
+bool st_model_is_slice(const struct st_model *m, uint32_t page)
+{
+    return page >= m->at.block_first && page < m->at.norm && page != m->block_pages[m->workload.pages[page].layer - 1];
+}
+
+void st_model_slice(const struct st_model *m, uint32_t slice, uint32_t *first, uint32_t *count)
+{
+    *first = slice * m->slice_experts;
+    *count = m->config.experts - *first < m->slice_experts ? m->config.experts - *first : m->slice_experts;
+}
+
+uint64_t st_model_expert_elems(const struct st_model_config *c)
+{
+    return 3 * (uint64_t)c->hidden * c->expert_ffn;
+}
+
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count)
 {
-    const uint32_t block = page - m->at.block_first;
+    const uint32_t *of = m->page_tensors + page - m->at.block_first;
 
     *count = 1;
     if (page < m->at.block_first) {
         *first = page == m->at.positions;
     } else if (page < m->at.norm) {
-        *first = m->block_tensors[block];
-        *count = m->block_tensors[block + 1] - *first;
+        *first = of[0];
+        *count = of[1] - *first;
     } else if (page == m->at.norm) {
-        *first = m->block_tensors[block];
+        *first = of[0];
         *count = m->norm_tensor_count;
     } else {
         *first = m->tensor_count - 1;

@@ -12,7 +12,8 @@
 /* Logits made at once, at most: 64 MiB in fp32.  A GPU's multiprocessors then have four tiles of 128 x 256 each; with a quarter
  * of that they wait for the slowest of a few. */
 #define ST_HEAD_LOGITS  (16u << 20)
-#define ST_ADAPTED_ROWS 2048u /* rows that pass through adapters at once, widened to fp32: bounds their workspace */
+#define ST_ADAPTED_ROWS 2048u       /* rows that pass through adapters at once, widened to fp32: bounds their workspace */
+#define ST_SLICE_ELEMS  (16u << 20) /* experts of a page have at most so many, unless it is one */
 
 /* Derived widths, in elements. */
 struct st_model_widths {
@@ -21,10 +22,12 @@ struct st_model_widths {
     uint32_t qkv;       /* q, k and v side by side */
     uint32_t packed;    /* of a row that has them, followed by q and k before their norm */
     uint32_t fc;        /* before the activation: ffn, or gate and up values */
+    uint32_t shared;    /* the same of a sparse block, whose ffn is shared_ffn; 0: it has none */
 };
 
-/* Tensor list: table, positions (learned), blocks, final norm, head (untied).  A block's list ends with its adapters, of which
- * blocks may have different numbers. */
+/* Tensor list: table, positions (learned), blocks, final norm, head (untied).  A block has a page; a sparse one has further
+ * pages, with whole experts in the order of their numbers.  The tensors of each page follow each other, and end with its
+ * adapters. */
 struct st_model {
     struct st_model_config config; /* kv_heads and head_dim filled in */
     struct st_model_batch batch;   /* without the borrowed patterns */
@@ -34,19 +37,25 @@ struct st_model {
     struct st_model_pages {
         uint32_t table_count;            /* slices of the table: pages 0 .. */
         uint32_t positions;              /* or ST_NO_PAGE */
-        uint32_t block_first, norm;      /* block b is page block_first + b */
+        uint32_t block_first, norm;      /* pages of blocks: block_first .. norm - 1 */
         uint32_t head_first, head_count; /* slices of the head's matrix; tied: the table's */
     } at;
     struct st_tensor *tensors; /* [tensor_count], in parameter order */
     uint32_t tensor_count;
-    uint32_t *block_tensors; /* [blocks + 1] the first of each block; behind the last: the final norm's first */
+    uint32_t *block_pages; /* [blocks + 1] the first page of each; behind the last: the final norm's */
+    uint32_t
+        *page_tensors; /* [norm - block_first + 1] the first tensor of each page of blocks; behind the last: the final norm's */
     uint32_t norm_tensor_count;
-    uint32_t role[ST_ROLE_COUNT]; /* index of the role's tensor in a block's list; ST_NO_TENSOR: absent */
-    uint64_t attention_bytes;     /* the device's scratch for attention */
-    float *rotary;                /* [tables][positions][rotary_dim / 2][2] cos, sin; NULL: learned positions */
-    uint64_t rotary_elems;        /* of one table; the second one is that of sliding layers */
-    float embed_factor;           /* of the first block\'s input */
-    double dropout;               /* of the inputs of adapters */
+    struct st_model_roles {
+        uint32_t of[ST_ROLE_COUNT]; /* index of the role's tensor in the list of a block's first page; ST_NO_TENSOR: absent */
+    } roles[2];                     /* of blocks without experts, and of sparse ones */
+    bool has[2];                    /* blocks without experts; sparse ones */
+    uint32_t slice_experts;         /* of a page, at most; 0: no block is sparse */
+    uint64_t attention_bytes;       /* the device's scratch for attention */
+    float *rotary;                  /* [tables][positions][rotary_dim / 2][2] cos, sin; NULL: learned positions */
+    uint64_t rotary_elems;          /* of one table; the second one is that of sliding layers */
+    float embed_factor;             /* of the first block\'s input */
+    double dropout;                 /* of the inputs of adapters */
     struct st_adapted_widths {
         uint32_t in, out, rank;
     } adapted; /* the largest of linear layers that have adapters; 0: none has */
@@ -55,7 +64,17 @@ struct st_model {
 /* A linear layer of a block: one matrix, or several tensors whose outputs are side by side.  Tensors that are adjacent in the
  * page and stored alike form one part; freezing some of them splits them, except between the last trained and the first frozen
  * one. */
-enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_QK, ST_LINEAR_V, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
+enum st_linear_kind {
+    ST_LINEAR_QKV,
+    ST_LINEAR_QK,
+    ST_LINEAR_V,
+    ST_LINEAR_PROJ,
+    ST_LINEAR_FC,
+    ST_LINEAR_DOWN,
+    ST_LINEAR_ROUTER,
+    ST_LINEAR_SHARED_GATE,
+    ST_LINEAR_COUNT
+};
 #define ST_LINEAR_PARTS_MAX 3u
 
 struct st_linear_part {
@@ -86,7 +105,7 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
 /** The elements of a page's gradient of which each has a product that computes all of it, in the page's order: matrices of linear
  *  layers and of the head, as far as they are trained.  The first micro-batch's products write them, so that nothing has to be
  *  zeroed but the rest: norms, biases, adapters, positions, padding.  Returns how many runs there are. */
-#define ST_WRITTEN_MAX (4 * ST_LINEAR_PARTS_MAX)
+#define ST_WRITTEN_MAX (4 * ST_LINEAR_PARTS_MAX + 2)
 uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX]);
 
 /* Byte offsets of the values that a block's backward needs beside its input.  Backward recomputes the normalised inputs and the
@@ -109,6 +128,29 @@ struct st_block_cache {
     uint64_t keys, values; /* [context, kv] */
     uint64_t bytes;
 };
+/* What a sparse block's calls leave each other, behind its values or its cache. */
+struct st_route_values {
+    uint64_t input;         /* [rows, hidden] of the experts: the second norm's output */
+    uint64_t probs;         /* [rows, experts] f32 */
+    uint64_t ids;           /* [rows, chosen] i32 */
+    uint64_t weights;       /* [rows, chosen] f32 */
+    uint64_t order, places; /* [rows * chosen] i32 */
+    uint64_t offsets;       /* [experts + 1] i32 */
+    uint64_t sum;           /* [rows, hidden] f32: what experts give; in backward the gradient of their input */
+    uint64_t dweights;      /* [rows, chosen] f32; training */
+    uint64_t shared;        /* [rows, hidden] the shared expert's output; training */
+    uint64_t shared_gate;   /* [rows] what its sigmoid is taken of */
+    uint64_t bytes;
+};
+/* In the workspace, of a call on a slice: rows in the order of experts. */
+struct st_slice_workspace {
+    uint64_t input;   /* [rows, hidden] */
+    uint64_t output;  /* [rows, hidden], or its gradient */
+    uint64_t fc;      /* [rows, 2 ffn] before the activation, or its gradient */
+    uint64_t gated;   /* [rows, ffn], or its gradient */
+    uint64_t widened; /* NF4: the slice's weights in the model's dtype */
+    uint64_t bytes;
+};
 struct st_block_workspace {
     uint64_t narrow; /* [rows, max(hidden, attention)] */
     uint64_t wide;   /* [rows, max(fc, packed)] */
@@ -118,9 +160,11 @@ struct st_block_workspace {
     uint64_t adapted_in;      /* [rows, adapted.in] a layer's input, or its gradient */
     uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient; dropout: adapted.in at least */
     uint64_t adapted_rank[2]; /* [rows, adapted.rank] A x; the same backward, dy B */
+    uint64_t logits;          /* [rows, experts] of a router, or their gradient */
     uint64_t attention;
     uint64_t widened; /* NF4: the weight of a part in the model's dtype, of the largest one */
     uint64_t values;  /* generation */
+    uint64_t slice; /* generation: the workspace of slices, between whose calls the values stay; else that begins the workspace */
     uint64_t bytes;
 };
 struct st_head_internals {
@@ -137,9 +181,13 @@ struct st_head_workspace {
     uint64_t bytes;
 };
 
-struct st_block_values st_block_values_layout(const struct st_model *m);
+struct st_block_values st_block_values_layout(const struct st_model *m, bool sparse);
 struct st_block_cache st_block_cache_layout(const struct st_model *m);
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m);
+struct st_route_values st_route_values_layout(const struct st_model *m);
+struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m);
+/** Bytes of a layer's internals. */
+uint64_t st_block_internal_bytes(const struct st_model *m, bool sparse);
 struct st_head_internals st_head_internals_layout(const struct st_model *m);
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m);
 
@@ -148,6 +196,31 @@ uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden);
 
 /** Rows whose logits of a slice are made at once: a function of the model's shapes and of a micro-batch's rows. */
 uint32_t st_head_rows(const struct st_model *m);
+
+static inline bool st_model_is_sparse(const struct st_model *m, uint32_t block)
+{
+    return st_layer_bit(m->config.sparse, block);
+}
+static inline const uint32_t *st_model_roles(const struct st_model *m, uint32_t block)
+{
+    return m->roles[st_model_is_sparse(m, block)].of;
+}
+/** The first tensor of a block. */
+static inline uint32_t st_model_block_tensors(const struct st_model *m, uint32_t block)
+{
+    return m->page_tensors[m->block_pages[block] - m->at.block_first];
+}
+/** Behind its last one. */
+static inline uint32_t st_model_block_end(const struct st_model *m, uint32_t block)
+{
+    return m->page_tensors[m->block_pages[block + 1] - m->at.block_first];
+}
+/** Whether a page holds experts. */
+bool st_model_is_slice(const struct st_model *m, uint32_t page);
+/** The experts of slice number `slice` of a sparse block: *first .. *first + *count - 1. */
+void st_model_slice(const struct st_model *m, uint32_t slice, uint32_t *first, uint32_t *count);
+/** Elements of an expert. */
+uint64_t st_model_expert_elems(const struct st_model_config *config);
 
 /** The tensors of one page: indices *first .. *first + *count - 1. */
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count);

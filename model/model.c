@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HIDDEN_MAX (1u << 17)
-#define FFN_MAX    (1u << 20)
-#define VOCAB_MAX  (1u << 24)
-#define ROWS_MAX   (1u << 24)
-#define HEAD_MAX   4096u /* head_dim */
-#define SIZE_STEP  8u    /* hidden and ffn: whole vectors */
+#define HIDDEN_MAX  (1u << 17)
+#define FFN_MAX     (1u << 20)
+#define VOCAB_MAX   (1u << 24)
+#define ROWS_MAX    (1u << 24)
+#define HEAD_MAX    4096u /* head_dim */
+#define SIZE_STEP   8u    /* hidden and ffn: whole vectors */
+#define EXPERTS_MAX 4096u
 
 static strata_status heads_check(const struct st_model_config *c, strata_status st, const char *where)
 {
@@ -75,6 +76,29 @@ static strata_status options_check(const struct st_model_config *c, strata_statu
     return rotary ? rotary_check(c, st, where) : STRATA_OK;
 }
 
+static strata_status experts_check(const struct st_model_config *c, strata_status st, const char *where)
+{
+    bool sparse = false;
+
+    for (uint32_t b = 0; b < c->blocks; b++)
+        sparse = sparse || st_layer_bit(c->sparse, b);
+    if (!sparse)
+        return STRATA_OK;
+    if (st_family_of(c->family)->experts == NULL)
+        return st_error(st, "%s: models of its family have no experts", where);
+    if (c->experts < 1 || c->experts > EXPERTS_MAX)
+        return st_error(st, "%s: %u experts; 1 to %u are possible", where, c->experts, EXPERTS_MAX);
+    if (c->experts_chosen < 1 || c->experts_chosen > c->experts)
+        return st_error(st, "%s: %u experts of %u for a token; 1 to all are possible", where, c->experts_chosen, c->experts);
+    if (c->expert_ffn < SIZE_STEP || c->expert_ffn > FFN_MAX || c->expert_ffn % SIZE_STEP != 0 || c->shared_ffn > FFN_MAX ||
+        c->shared_ffn % SIZE_STEP != 0)
+        return st_error(st, "%s: experts of %u and %u; multiples of %u up to %u are possible", where, c->expert_ffn,
+                        c->shared_ffn, SIZE_STEP, FFN_MAX);
+    if (!(c->qkv_clip >= 0.0f && isfinite(c->qkv_clip)))
+        return st_error(st, "%s: queries, keys and values within %g; it must be 0 or more", where, (double)c->qkv_clip);
+    return STRATA_OK;
+}
+
 strata_status st_model_config_check(const struct st_model_config *c, strata_status st, const char *where)
 {
     strata_status heads;
@@ -95,6 +119,8 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
         return st_error(st, "%s: norm epsilon %g; it must lie between 0 and 1", where, (double)c->norm_eps);
     if (!(c->dropout >= 0.0f && c->dropout <= 1.0f))
         return st_error(st, "%s: dropout %g; it must lie between 0 and 1", where, (double)c->dropout);
+    if ((heads = experts_check(c, st, where)) != STRATA_OK)
+        return heads;
     return options_check(c, st, where);
 }
 
@@ -156,6 +182,7 @@ static struct st_model_widths widths_of(const struct st_model_config *c)
         .qkv = attention + 2 * kv,
         .packed = c->qk_norm != ST_QK_NORM_NONE ? 2 * (attention + kv) + kv : attention + 2 * kv,
         .fc = st_model_is_gated(c) ? 2 * c->ffn : c->ffn,
+        .shared = 2 * c->shared_ffn,
     };
 }
 
@@ -178,26 +205,59 @@ static void workload_numbers(struct st_model *m)
     m->at.table_count = m->at.head_count = (c->vocab + slice - 1) / slice;
     m->at.positions = c->positions == ST_POSITION_LEARNED ? m->at.table_count : ST_NO_PAGE;
     m->at.block_first = m->at.table_count + (c->positions == ST_POSITION_LEARNED ? 1 : 0);
-    m->at.norm = m->at.block_first + c->blocks;
+    m->at.norm = m->block_pages[c->blocks];
     m->at.head_first = c->untied ? m->at.norm + 1 : 0;
+}
+
+/* How many pages, of nearly equally many experts each. */
+static uint32_t slices_of(struct st_model *m)
+{
+    const struct st_model_config *c = &m->config;
+    const uint64_t most = m->batch.slice_elems > 0 ? m->batch.slice_elems : ST_SLICE_ELEMS;
+    const uint64_t whole = most / st_model_expert_elems(c);
+    const uint32_t fit = whole < 1 ? 1 : whole < c->experts ? (uint32_t)whole : c->experts, slices = (c->experts + fit - 1) / fit;
+
+    m->slice_experts = (c->experts + slices - 1) / slices;
+    return (c->experts + m->slice_experts - 1) / m->slice_experts;
+}
+
+static strata_status count_pages(struct st_model *m)
+{
+    const struct st_model_config *c = &m->config;
+    const uint32_t slice = st_table_slice_rows(c->vocab, c->hidden);
+    uint32_t page = (c->vocab + slice - 1) / slice + (c->positions == ST_POSITION_LEARNED ? 1 : 0);
+
+    m->block_pages = calloc(c->blocks + (size_t)1, sizeof(*m->block_pages));
+    if (m->block_pages == NULL)
+        return st_nomem(0);
+    for (uint32_t b = 0; b < c->blocks; b++) {
+        const bool sparse = st_model_is_sparse(m, b);
+
+        m->has[sparse] = true;
+        m->block_pages[b] = page;
+        page += 1 + (sparse ? slices_of(m) : 0);
+    }
+    m->block_pages[c->blocks] = page;
+    return STRATA_OK;
 }
 
 /* The scratch of a block's attention, and with it of all ops, depends on the device. */
 static void workload_scratch(struct st_model *m)
 {
-    const uint64_t block = st_block_workspace_layout(m).bytes, head = st_head_workspace_layout(m).bytes;
+    const uint64_t head = st_head_workspace_layout(m).bytes, slice = m->has[1] ? st_slice_workspace_layout(m).bytes : 0;
+    uint64_t most = st_block_workspace_layout(m).bytes;
 
-    m->workload.workspace_bytes = block > head ? block : head;
+    most = head > most ? head : most;
+    m->workload.workspace_bytes = slice > most ? slice : most;
 }
 
 static void workload_bytes(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
-    const uint64_t block = w->generate ? st_block_cache_layout(m).bytes : st_block_values_layout(m).bytes;
 
     for (uint32_t l = 0; l + 1 < w->layer_count; l++) {
         w->layers[l].boundary_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * m->value_bytes;
-        w->layers[l].internal_bytes = l > 0 ? block : 0;
+        w->layers[l].internal_bytes = l > 0 ? st_block_internal_bytes(m, st_model_is_sparse(m, l - 1)) : 0;
     }
     w->layers[w->layer_count - 1].internal_bytes = st_head_internals_layout(m).bytes;
     w->logit_cap = w->generate ? m->config.logit_cap : 0.0f;
@@ -205,15 +265,16 @@ static void workload_bytes(struct st_model *m)
     workload_scratch(m);
 }
 
-/* Fraction of the model's own matrices in pages first .. first + count - 1 that get no gradient. */
-static double frozen_fraction(const struct st_model *m, uint32_t first, uint32_t count)
+/* Fraction of the model's own matrices in pages first .. first + count - 1, experts' or others, that get no gradient. */
+static double frozen_fraction(const struct st_model *m, uint32_t first, uint32_t count, bool experts)
 {
     double frozen = 0.0, all = 0.0;
 
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 
-        if (t->page >= first && t->page < first + count && t->adapts == ST_NO_TENSOR && t->rank == 2) {
+        if (t->page >= first && t->page < first + count && t->adapts == ST_NO_TENSOR && t->rank == 2 &&
+            (t->expert != ST_NO_EXPERT) == experts) {
             frozen += t->frozen ? (double)t->elems : 0.0;
             all += (double)t->elems;
         }
@@ -236,6 +297,44 @@ static void adapter_flops(const struct st_model *m, double *forward, double *bac
     }
 }
 
+/* Parameters that a token does not use: those of the experts that it has not chosen. */
+struct idle {
+    double params, trained;
+};
+
+static struct idle idle_of(const struct st_model *m)
+{
+    const double left = m->has[1] ? 1.0 - (double)m->config.experts_chosen / m->config.experts : 0.0;
+    struct idle idle = {0};
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->expert == ST_NO_EXPERT)
+            continue;
+        idle.params += left * (double)t->elems;
+        idle.trained += t->frozen ? 0.0 : left * (double)t->elems;
+    }
+    return idle;
+}
+
+/* Columns of a block's products beside attention's, experts aside, as if all had the hidden size as their other side. */
+static double feed_forward_columns(const struct st_model *m, bool sparse)
+{
+    if (!sparse)
+        return m->width.fc + (double)m->config.ffn;
+    return m->width.shared + (double)m->config.shared_ffn + m->config.experts + (m->config.shared_ffn > 0 ? 1.0 : 0.0);
+}
+
+/* Backward makes what is inside an expert again. */
+static void experts_flops(const struct st_model *m, struct st_layer *l, double rows)
+{
+    const double frozen = frozen_fraction(m, m->at.block_first, m->at.norm - m->at.block_first, true);
+
+    l->experts_forward_flops = 2.0 * rows * m->config.experts_chosen * (double)st_model_expert_elems(&m->config);
+    l->experts_backward_flops = (3.0 - frozen) * l->experts_forward_flops;
+}
+
 /* Attention counts the full square, as the usual MFU formula does.  The head's backward recomputes the logits. A frozen matrix's
  * backward has no product for its weights; all blocks get the mean over the blocks. */
 static void workload_flops(struct st_model *m)
@@ -243,25 +342,30 @@ static void workload_flops(struct st_model *m)
     const double hidden = m->config.hidden, attention = m->width.attention;
     const double seq = m->batch.generate ? m->batch.context : m->batch.seq;
     const double rows = (double)m->batch.micro_batch * m->batch.seq;
-    const double linear = 2.0 * hidden * (m->width.qkv + attention + m->width.fc + (double)m->config.ffn);
+    const double frozen = frozen_fraction(m, m->at.block_first, m->at.norm - m->at.block_first, false);
+    const struct idle idle = idle_of(m);
     struct st_workload *w = &m->workload;
-    struct st_layer *head = &w->layers[w->layer_count - 1], block = w->layers[1];
-    double params = 0.0, adapters_forward, adapters_backward;
+    struct st_layer *head = &w->layers[w->layer_count - 1];
+    double params = -idle.params, adapters_forward, adapters_backward;
 
     adapter_flops(m, &adapters_forward, &adapters_backward);
     for (uint32_t i = 0; i < w->page_count; i++)
         params += (double)w->pages[i].params;
-    block.forward_flops = rows * (linear + 4.0 * seq * attention);
-    block.backward_flops = 2.0 * block.forward_flops - rows * linear * frozen_fraction(m, m->at.block_first, m->config.blocks);
-    block.forward_flops += rows * adapters_forward;
-    block.backward_flops += rows * adapters_backward;
-    for (uint32_t l = 1; &w->layers[l] < head; l++) {
-        w->layers[l].forward_flops = block.forward_flops;
-        w->layers[l].backward_flops = block.backward_flops;
+    for (struct st_layer *l = &w->layers[1]; l < head; l++) {
+        const bool sparse = l->kind == ST_LAYER_EXPERTS;
+        const double linear = 2.0 * hidden * (m->width.qkv + attention + feed_forward_columns(m, sparse));
+
+        l->forward_flops = rows * (linear + 4.0 * seq * attention);
+        l->backward_flops = 2.0 * l->forward_flops - rows * linear * frozen;
+        l->forward_flops += rows * adapters_forward;
+        l->backward_flops += rows * adapters_backward;
+        if (sparse)
+            experts_flops(m, l, rows);
     }
     head->forward_flops = (w->generate ? 1.0 : rows) * 2.0 * hidden * m->config.vocab;
-    head->backward_flops = (3.0 - frozen_fraction(m, m->at.head_first, m->at.head_count)) * head->forward_flops;
-    w->model_flops_per_token = 4.0 * params + 2.0 * (double)w->params + 12.0 * m->config.blocks * attention * seq;
+    head->backward_flops = (3.0 - frozen_fraction(m, m->at.head_first, m->at.head_count, false)) * head->forward_flops;
+    w->model_flops_per_token =
+        4.0 * params + 2.0 * ((double)w->params - idle.trained) + 12.0 * m->config.blocks * attention * seq;
 }
 
 static strata_status make_rotary(struct st_model *m)
@@ -319,6 +423,8 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
     m->value_bytes = (uint32_t)strata_dtype_bytes(batch->dtype);
     m->width = widths_of(&m->config);
     m->embed_factor = embed_factor_of(&m->config, batch->dtype);
+    if ((st = count_pages(m)) != STRATA_OK)
+        goto fail;
     workload_numbers(m);
     if ((st = st_model_build_pages(m, batch)) != STRATA_OK || (st = make_rotary(m)) != STRATA_OK)
         goto fail;
@@ -340,7 +446,8 @@ void st_model_destroy(struct st_model *m)
     if (m == NULL)
         return;
     free(m->tensors);
-    free(m->block_tensors);
+    free(m->block_pages);
+    free(m->page_tensors);
     free(m->rotary);
     st_workload_fini(&m->workload);
     free(m);

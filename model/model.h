@@ -23,6 +23,10 @@ enum st_model_family {
     ST_FAMILY_GEMMA2,
     ST_FAMILY_GEMMA3,
     ST_FAMILY_OLMO2,
+    ST_FAMILY_QWEN2_MOE,
+    ST_FAMILY_QWEN3_MOE,
+    ST_FAMILY_OLMOE,
+    ST_FAMILY_MIXTRAL,
     ST_FAMILY_COUNT
 };
 /* FROM_1: the stored weight is the distance from 1. */
@@ -61,6 +65,7 @@ struct st_model_config {
     bool mlp_bias;            /* the feed-forward of a model without all biases has them too */
     bool out_in;              /* matrices stored [out, in], not [in, out] */
     bool quantised;           /* the directory's linear weights may be bitsandbytes' nf4 */
+    bool stacked;             /* the directory's files have the experts of a layer in one tensor */
     bool untied;              /* the head has a matrix of its own */
     bool embed_scaled;        /* rows of the table are multiplied by sqrt(hidden), rounded to the weights' dtype */
     bool inverse_layer_scale; /* scores of block i are divided by i + 1, too */
@@ -86,6 +91,14 @@ struct st_model_config {
     uint32_t window; /* tokens that a sliding layer's attention reaches back over, its own included; 0: no layer slides */
     uint64_t sliding[ST_LAYER_WORDS];   /* a bit per block */
     uint64_t unrotated[ST_LAYER_WORDS]; /* blocks whose queries and keys are not rotated */
+
+    /* Sparse blocks have experts in place of the feed-forward: each token goes through some of them. */
+    uint64_t sparse[ST_LAYER_WORDS];  /* a bit per block */
+    uint32_t experts, experts_chosen; /* of a sparse block; of a token */
+    uint32_t expert_ffn;
+    uint32_t shared_ffn;  /* of an expert that all tokens go through; 0: there is none */
+    bool experts_divided; /* the weights of a token's experts are divided by their sum */
+    float qkv_clip;       /* queries, keys and values lie between -clip and clip; 0: anywhere */
 };
 
 static inline bool st_layer_bit(const uint64_t *bits, uint32_t block)
@@ -100,6 +113,7 @@ static inline void st_layer_set(uint64_t *bits, uint32_t block)
 
 #define ST_NO_TENSOR       UINT32_MAX
 #define ST_TENSOR_RANK_MAX 8u
+#define ST_NO_EXPERT       UINT32_MAX
 
 /* One tensor of the Hugging Face layout, or of an adapter, and its place. */
 struct st_tensor {
@@ -119,6 +133,8 @@ struct st_tensor {
     uint32_t adapter;          /* index of A of its adapter, which B follows; ST_NO_TENSOR: it has none */
     float scale;               /* of A and B: s in W x + s B (A x) */
     uint32_t layer, group;     /* of layers of others (model/layers.h): indices; group UINT32_MAX: frozen */
+    uint32_t expert,
+        part; /* of an expert's: its number, and enum st_expert_part (model/family.h); expert ST_NO_EXPERT: of none */
 };
 
 struct st_model;
@@ -164,6 +180,7 @@ struct st_model_batch {
     bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
+    uint64_t slice_elems; /* the most that several experts of a page may have; 0: ST_SLICE_ELEMS (model/layout.h) */
 };
 
 /** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match, patterns

@@ -1,4 +1,5 @@
-/* model/modules.c - the modules that a model's tensors belong to, for an adapter's settings to name them. */
+/* model/modules.c - the modules that a model's tensors belong to, for an adapter's settings to name them.  Experts are none: as
+ * transformers 5 has them they are parameters of one module. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "model/adapter/adapter.h"
@@ -21,12 +22,20 @@ static bool is_weight(const char *name)
     return dot != NULL && strcmp(dot, ".weight") == 0;
 }
 
+static bool is_router(const struct st_model *m, const char *name)
+{
+    const char *router = st_family_tensor(st_family_of(m->config.family), ST_ROLE_ROUTER_WEIGHT, true);
+    const size_t length = strlen(name), end = router != NULL ? strlen(router) : 0;
+
+    return end > 0 && length > end && strcmp(name + length - end, router) == 0;
+}
+
 static enum st_adapter_module_kind kind_of(const struct st_model *m, const struct st_tensor *t)
 {
     if (t->rank == 1)
         return ST_ADAPTER_NORM;
     if (t->page >= m->at.block_first && t->page < m->at.norm)
-        return ST_ADAPTER_LINEAR;
+        return is_router(m, t->name) ? ST_ADAPTER_ROUTER : ST_ADAPTER_LINEAR;
     return m->config.untied && t->page == m->at.head_first ? ST_ADAPTER_HEAD : ST_ADAPTER_EMBEDDING;
 }
 
@@ -41,7 +50,7 @@ static strata_status list_modules(struct st_adapter_module **out, uint32_t *coun
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 
-        if (!is_weight(t->name) || st_adapter_is_own(t->name))
+        if (!is_weight(t->name) || st_adapter_is_own(t->name) || t->expert != ST_NO_EXPERT)
             continue;
         path_of(modules[n].path, t->name);
         modules[n].kind = kind_of(m, t);

@@ -2,7 +2,7 @@
  *
  * Page order is parameter order: table slices, positions, blocks, final norm, head slices.  Inside a page the decayed matrices
  * come first, then norms and biases, then frozen tensors, of each kind those of one format together, each group a dense run of
- * its tensors in list order. */
+ * its tensors in list order.  Experts of a page are alike, so that each begins as far behind the one before it. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -25,10 +25,10 @@ struct shape {
 };
 
 /* A fused matrix has the columns of all its parts. */
-static struct shape shape_of(const struct st_model *m, enum st_block_role role)
+static struct shape shape_of(const struct st_model *m, enum st_block_role role, bool sparse)
 {
     const char *const *names = st_family_of(m->config.family)->tensors;
-    const uint32_t hidden = m->config.hidden, ffn = m->config.ffn;
+    const uint32_t hidden = m->config.hidden, ffn = sparse ? m->config.shared_ffn : m->config.ffn;
     const bool per_head = m->config.qk_norm == ST_QK_NORM_HEAD;
 
     switch (role) {
@@ -53,6 +53,10 @@ static struct shape shape_of(const struct st_model *m, enum st_block_role role)
         return (struct shape){0, ffn};
     case ST_ROLE_DOWN_WEIGHT:
         return (struct shape){ffn, hidden};
+    case ST_ROLE_SHARED_GATE_WEIGHT:
+        return (struct shape){hidden, 1};
+    case ST_ROLE_ROUTER_WEIGHT:
+        return (struct shape){hidden, m->config.experts};
     case ST_ROLE_Q_NORM:
         return (struct shape){0, per_head ? m->config.head_dim : m->width.attention};
     case ST_ROLE_K_NORM:
@@ -86,11 +90,11 @@ static enum init init_of(const struct st_model *m, enum st_block_role role)
     }
 }
 
-static bool wanted(const struct st_model *m, enum st_block_role role)
+static bool wanted(const struct st_model *m, enum st_block_role role, bool sparse)
 {
     const enum st_bias_type biases = m->config.biases;
 
-    if (st_family_of(m->config.family)->tensors[role] == NULL)
+    if (st_family_tensor(st_family_of(m->config.family), role, sparse) == NULL)
         return false;
     switch (role) {
     case ST_ROLE_Q_BIAS:
@@ -139,6 +143,7 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
     t->frozen = matches(batch, t->name);
     t->format = batch->dtype;
     t->adapts = t->adapter = ST_NO_TENSOR;
+    t->expert = ST_NO_EXPERT;
     return t;
 }
 
@@ -150,25 +155,63 @@ static void store_in_nf4(struct st_tensor *t)
     t->format = STRATA_NF4;
 }
 
+/* Tensors of a block, its experts aside.  A router is never stored in nf4: a choice would depend on its rounding. */
 static void list_block(struct st_model *m, const struct st_model_batch *batch, uint32_t block)
 {
     const struct st_family *family = st_family_of(m->config.family);
+    const bool sparse = st_model_is_sparse(m, block);
+    uint32_t *roles = m->roles[sparse].of;
 
     for (enum st_block_role role = 0; role < ST_ROLE_COUNT; role++) {
-        const struct shape shape = shape_of(m, role);
+        const struct shape shape = shape_of(m, role, sparse);
         const bool swap = shape.in > 0 && !m->config.out_in;
         char name[sizeof(m->tensors->name)];
         struct st_tensor *t;
 
-        if (!wanted(m, role))
+        if (!wanted(m, role, sparse))
             continue;
-        if (block == 0)
-            m->role[role] = m->tensor_count - m->block_tensors[0];
-        snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, family->tensors[role]);
-        t = add(m, batch, m->at.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
+        roles[role] = m->tensor_count - st_model_block_tensors(m, block);
+        snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, st_family_tensor(family, role, sparse));
+        t = add(m, batch, m->block_pages[block], name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
                 init_of(m, role));
-        if (batch->nf4 && shape.in > 0)
+        if (batch->nf4 && shape.in > 0 && role != ST_ROLE_ROUTER_WEIGHT && role != ST_ROLE_SHARED_GATE_WEIGHT)
             store_in_nf4(t);
+    }
+}
+
+static void list_expert(struct st_model *m, const struct st_model_batch *batch, uint32_t block, uint32_t page, uint32_t expert)
+{
+    const struct st_family *family = st_family_of(m->config.family);
+
+    for (enum st_expert_part part = 0; part < ST_EXPERT_PARTS; part++) {
+        const bool down = part == ST_EXPERT_DOWN;
+        const uint64_t in = down ? m->config.expert_ffn : m->config.hidden, out = down ? m->config.hidden : m->config.expert_ffn;
+        char name[sizeof(m->tensors->name)];
+        struct st_tensor *t;
+
+        snprintf(name, sizeof(name), "%s.%u.%s.%u.%s", family->block, block, family->experts, expert,
+                 family->expert_tensors[part]);
+        t = add(m, batch, page, name, out, in, INIT_NORMAL);
+        t->expert = expert;
+        t->part = part;
+        if (batch->nf4)
+            store_in_nf4(t);
+    }
+}
+
+static void list_pages(struct st_model *m, const struct st_model_batch *batch, uint32_t block)
+{
+    const uint32_t first = m->block_pages[block], count = m->block_pages[block + 1] - first;
+
+    m->page_tensors[first - m->at.block_first] = m->tensor_count;
+    list_block(m, batch, block);
+    for (uint32_t i = 1; i < count; i++) {
+        uint32_t expert, experts;
+
+        m->page_tensors[first + i - m->at.block_first] = m->tensor_count;
+        st_model_slice(m, i - 1, &expert, &experts);
+        for (uint32_t e = expert; e < expert + experts; e++)
+            list_expert(m, batch, block, first + i, e);
     }
 }
 
@@ -178,19 +221,17 @@ static void list_tensors(struct st_model *m, const struct st_model_batch *batch)
     const struct st_model_config *c = &m->config;
 
     for (uint32_t i = 0; i < ST_ROLE_COUNT; i++)
-        m->role[i] = ST_NO_TENSOR;
+        m->roles[0].of[i] = m->roles[1].of[i] = ST_NO_TENSOR;
     add(m, batch, 0, family->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = m->at.table_count;
     if (c->positions == ST_POSITION_LEARNED)
         add(m, batch, m->at.positions, family->positions, c->context, c->hidden, INIT_NORMAL);
-    for (uint32_t b = 0; b < c->blocks; b++) {
-        m->block_tensors[b] = m->tensor_count;
-        list_block(m, batch, b);
-    }
-    m->block_tensors[c->blocks] = m->tensor_count;
+    for (uint32_t b = 0; b < c->blocks; b++)
+        list_pages(m, batch, b);
+    m->page_tensors[m->at.norm - m->at.block_first] = m->tensor_count;
     add(m, batch, m->at.norm, family->norm_weight, c->hidden, 0, norm_init(m));
     if (c->norm == ST_NORM_LAYERNORM)
         add(m, batch, m->at.norm, family->norm_bias, c->hidden, 0, INIT_ZERO);
-    m->norm_tensor_count = m->tensor_count - m->block_tensors[c->blocks];
+    m->norm_tensor_count = m->tensor_count - m->page_tensors[m->at.norm - m->at.block_first];
     if (c->untied)
         add(m, batch, m->at.head_first, family->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = m->at.head_count;
 }
@@ -256,9 +297,13 @@ static bool place_tensors(struct st_model *m)
     if (!st_workload_add_layer(w, ST_LAYER_LOOKUP) || !place_slices(m, &m->tensors[0], ST_PAGE_GATHERED) ||
         (m->at.positions != ST_NO_PAGE && !place_page(m, m->at.positions, ST_PAGE_SMALL)))
         return false;
-    for (uint32_t b = 0; b < m->config.blocks; b++)
-        if (!st_workload_add_layer(w, ST_LAYER_BLOCK) || !place_page(m, m->at.block_first + b, 0))
+    for (uint32_t b = 0; b < m->config.blocks; b++) {
+        if (!st_workload_add_layer(w, st_model_is_sparse(m, b) ? ST_LAYER_EXPERTS : ST_LAYER_BLOCK))
             return false;
+        for (uint32_t p = m->block_pages[b]; p < m->block_pages[b + 1]; p++)
+            if (!place_page(m, p, 0))
+                return false;
+    }
     if (!st_workload_add_layer(w, ST_LAYER_LOSS) || !place_page(m, m->at.norm, ST_PAGE_SMALL))
         return false;
     if (m->config.untied)
@@ -281,6 +326,21 @@ static void count_written(struct st_model *m)
 
 /* --- freezing --- */
 
+/* Experts of a page lie at equal distances, so none of their tensors is frozen unless all are. */
+static strata_status check_alike(const struct st_model *m)
+{
+    for (uint32_t i = 1; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i], *before = t - 1;
+
+        if (t->expert != ST_NO_EXPERT && before->expert != ST_NO_EXPERT && t->page == before->page && t->frozen != before->frozen)
+            return st_error(STRATA_E_INVAL,
+                            "strata.freeze: the patterns match %s, but not %s, of the same page: freeze all experts of a layer, "
+                            "or none",
+                            t->frozen ? t->name : before->name, t->frozen ? before->name : t->name);
+    }
+    return STRATA_OK;
+}
+
 static strata_status check_freeze(const struct st_model *m, const struct st_model_batch *batch)
 {
     uint64_t frozen = 0;
@@ -296,14 +356,14 @@ static strata_status check_freeze(const struct st_model *m, const struct st_mode
             found = fnmatch(batch->freeze[p], m->tensors[i].name, 0) == 0;
         if (!found)
             return st_error(STRATA_E_INVAL, "strata.freeze: \"%.127s\" matches no tensor of model %s; a name is %s",
-                            batch->freeze[p], m->config.name, m->tensors[m->block_tensors[0]].name);
+                            batch->freeze[p], m->config.name, m->tensors[st_model_block_tensors(m, 0)].name);
     }
     for (uint32_t i = 0; i < m->tensor_count; i++)
         frozen += m->tensors[i].frozen;
     if (frozen == m->tensor_count)
         return st_error(STRATA_E_INVAL, "strata.freeze: the patterns match every tensor of model %s: nothing is left to train",
                         m->config.name);
-    return STRATA_OK;
+    return check_alike(m);
 }
 
 static strata_status check_nf4(const struct st_model *m)
@@ -317,6 +377,11 @@ static strata_status check_nf4(const struct st_model *m)
             return st_error(STRATA_E_INVAL,
                             "strata.quantization: tensor %s has %" PRIu64 " elements; nf4 stores blocks of %u: use \"none\"",
                             t->name, t->elems, ST_NF4_ELEMS);
+        if (t->format == STRATA_NF4 && t->expert != ST_NO_EXPERT && t->elems % ST_PAGE_ALIGN != 0)
+            return st_error(STRATA_E_INVAL,
+                            "strata.quantization: tensor %s has %" PRIu64
+                            " elements; nf4 stores experts of whole %u: use \"none\"",
+                            t->name, t->elems, ST_PAGE_ALIGN);
     }
     return STRATA_OK;
 }
@@ -343,14 +408,23 @@ static strata_status order_parameters(struct st_model *m)
     return STRATA_OK;
 }
 
+static size_t tensors_most(const struct st_model *m)
+{
+    size_t most = 5 + (size_t)m->config.blocks * ST_ROLE_COUNT;
+
+    for (uint32_t b = 0; b < m->config.blocks; b++)
+        most += st_model_is_sparse(m, b) ? (size_t)m->config.experts * ST_EXPERT_PARTS : 0;
+    return most;
+}
+
 strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch)
 {
     strata_status st;
 
-    m->tensors = calloc(5 + (size_t)m->config.blocks * ST_ROLE_COUNT, sizeof(*m->tensors));
-    m->block_tensors = calloc(m->config.blocks + 1, sizeof(*m->block_tensors));
-    if (m->tensors == NULL || m->block_tensors == NULL)
-        return st_nomem(0);
+    m->tensors = calloc(tensors_most(m), sizeof(*m->tensors));
+    m->page_tensors = calloc((size_t)m->at.norm - m->at.block_first + 1, sizeof(*m->page_tensors));
+    if (m->tensors == NULL || m->page_tensors == NULL)
+        return st_nomem(tensors_most(m) * sizeof(*m->tensors));
     list_tensors(m, batch);
     if ((batch->adapter != NULL && (st = st_model_adapt(m, batch->adapter)) != STRATA_OK) || (st = check_nf4(m)) != STRATA_OK)
         return st;
@@ -368,7 +442,9 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
 
 static const struct st_tensor *role_tensor(const struct st_model *m, uint32_t block, enum st_block_role role)
 {
-    return m->role[role] != ST_NO_TENSOR ? &m->tensors[m->block_tensors[block] + m->role[role]] : NULL;
+    const uint32_t at = role < ST_ROLE_COUNT ? st_model_roles(m, block)[role] : ST_NO_TENSOR;
+
+    return at != ST_NO_TENSOR ? &m->tensors[st_model_block_tensors(m, block) + at] : NULL;
 }
 
 static void add_part(struct st_linear *l, const struct st_tensor *weight, const struct st_tensor *bias, uint32_t count)
@@ -421,9 +497,12 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
         [ST_LINEAR_PROJ] = {{ST_ROLE_PROJ_WEIGHT, ST_ROLE_PROJ_BIAS}},
         [ST_LINEAR_FC] = {{ST_ROLE_GATE_WEIGHT, ST_ROLE_GATE_BIAS}, {ST_ROLE_UP_WEIGHT, ST_ROLE_UP_BIAS}},
         [ST_LINEAR_DOWN] = {{ST_ROLE_DOWN_WEIGHT, ST_ROLE_DOWN_BIAS}},
+        [ST_LINEAR_ROUTER] = {{ST_ROLE_ROUTER_WEIGHT, ST_ROLE_COUNT}},
+        [ST_LINEAR_SHARED_GATE] = {{ST_ROLE_SHARED_GATE_WEIGHT, ST_ROLE_COUNT}},
     };
-    static const uint32_t counts[] = {[ST_LINEAR_QKV] = 3,  [ST_LINEAR_QK] = 2, [ST_LINEAR_V] = 1,
-                                      [ST_LINEAR_PROJ] = 1, [ST_LINEAR_FC] = 2, [ST_LINEAR_DOWN] = 1};
+    static const uint32_t counts[] = {
+        [ST_LINEAR_QKV] = 3, [ST_LINEAR_QK] = 2,   [ST_LINEAR_V] = 1,      [ST_LINEAR_PROJ] = 1,
+        [ST_LINEAR_FC] = 2,  [ST_LINEAR_DOWN] = 1, [ST_LINEAR_ROUTER] = 1, [ST_LINEAR_SHARED_GATE] = 1};
     const uint32_t out_at = m->config.out_in ? 0 : 1;
     struct st_linear l = {0};
 
@@ -443,15 +522,16 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
 
 uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX])
 {
-    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN};
+    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV,  ST_LINEAR_PROJ,        ST_LINEAR_FC,
+                                                ST_LINEAR_DOWN, ST_LINEAR_SHARED_GATE, ST_LINEAR_ROUTER};
     const struct st_page *p = &m->workload.pages[page];
-    const bool block = page >= m->at.block_first && page < m->at.norm;
+    const bool slice = st_model_is_slice(m, page), block = page >= m->at.block_first && page < m->at.norm && !slice;
     uint32_t count = 0;
 
-    if (page >= m->at.head_first && page < m->at.head_first + m->at.head_count && p->trained_elems > 0)
+    if ((slice || (page >= m->at.head_first && page < m->at.head_first + m->at.head_count)) && p->trained_elems > 0)
         out[count++] = (struct st_span){.page = page, .elems = p->params};
     for (uint32_t k = 0; block && k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        const struct st_linear l = st_block_linear(m, page - m->at.block_first, kinds[k]);
+        const struct st_linear l = st_block_linear(m, p->layer - 1, kinds[k]);
 
         for (uint32_t i = 0; i < l.part_count; i++) {
             if (l.parts[i].trained > 0)

@@ -28,7 +28,8 @@ static struct st_tensor *add(struct st_model *m, uint32_t base, const char *path
                             .page_count = 1,
                             .format = STRATA_F32,
                             .adapts = base,
-                            .adapter = ST_NO_TENSOR};
+                            .adapter = ST_NO_TENSOR,
+                            .expert = ST_NO_EXPERT};
     snprintf(t->name, sizeof(t->name), ST_ADAPTER_PREFIX "%.64s.%.6s.weight", path, part);
     t->stream = st_checksum64(t->name, strlen(t->name));
     return t;
@@ -55,45 +56,49 @@ static void add_adapter(struct st_model *m, uint32_t base, const struct st_adapt
 static void add_own(struct st_model *m, const struct adapting *by, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
+        const struct st_adapter_module *module = st_model_module_of(by->modules, by->module_count, by->own[i].name);
         struct st_tensor *t = &m->tensors[m->tensor_count++];
 
         *t = by->own[i];
-        t->frozen = !st_model_module_of(by->modules, by->module_count, t->name)->saved;
+        t->frozen = module == NULL || !module->saved;
         if (!t->frozen)
             t->format = m->batch.dtype;
     }
 }
 
-/* The list again, each block's with its adapters behind it. */
+/* The list again, each page's with its adapters behind it. */
 static void list_again(struct st_model *m, const struct adapting *by)
 {
-    uint32_t from = m->block_tensors[0];
+    const uint32_t pages = m->at.norm - m->at.block_first;
+    uint32_t from = m->page_tensors[0];
 
     m->tensor_count = 0;
     add_own(m, by, 0, from);
-    for (uint32_t block = 0; block < m->config.blocks; block++) {
-        const uint32_t first = m->tensor_count, to = m->block_tensors[block + 1];
+    for (uint32_t page = 0; page < pages; page++) {
+        const uint32_t first = m->tensor_count, to = m->page_tensors[page + 1];
 
         add_own(m, by, from, to);
         for (uint32_t i = from; i < to; i++) {
             const struct st_adapter_module *module = st_model_module_of(by->modules, by->module_count, by->own[i].name);
 
-            if (module->r > 0 && by->own[i].rank == 2)
+            if (module != NULL && module->r > 0 && by->own[i].rank == 2)
                 add_adapter(m, first + i - from, module, by->init);
         }
-        m->block_tensors[block] = first;
+        m->page_tensors[page] = first;
         from = to;
     }
-    m->block_tensors[m->config.blocks] = m->tensor_count;
+    m->page_tensors[pages] = m->tensor_count;
     add_own(m, by, from, by->own_count);
 }
 
 static void find_widths(struct st_model *m)
 {
-    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN};
+    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN,
+                                                ST_LINEAR_SHARED_GATE};
+    enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-    for (uint32_t i = 0; i < m->config.blocks * 4; i++) {
-        const struct st_linear l = st_block_linear(m, i / 4, kinds[i % 4]);
+    for (uint32_t i = 0; i < m->config.blocks * KINDS; i++) {
+        const struct st_linear l = st_block_linear(m, i / KINDS, kinds[i % KINDS]);
 
         if (l.adapter_count == 0)
             continue;

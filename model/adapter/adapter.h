@@ -56,6 +56,7 @@ enum st_adapter_module_kind {
     ST_ADAPTER_NORM,      /* has none, but can be trained and saved whole, as all can */
     ST_ADAPTER_EMBEDDING, /* of tokens or positions */
     ST_ADAPTER_HEAD,
+    ST_ADAPTER_ROUTER, /* no linear layer in transformers 5 */
 };
 /* A module of a model: what the parts of a tensor's name before ".weight" or ".bias" say. */
 struct st_adapter_module {

@@ -184,8 +184,10 @@ static strata_status pattern_value(struct fits *f, const char *path, double *val
 
 static strata_status give_adapter(struct resolver *r, struct st_adapter_module *module)
 {
-    static const char *const others[] = {
-        [ST_ADAPTER_NORM] = "a norm", [ST_ADAPTER_EMBEDDING] = "an embedding", [ST_ADAPTER_HEAD] = "the head"};
+    static const char *const others[] = {[ST_ADAPTER_NORM] = "a norm",
+                                         [ST_ADAPTER_EMBEDDING] = "an embedding",
+                                         [ST_ADAPTER_HEAD] = "the head",
+                                         [ST_ADAPTER_ROUTER] = "a router"};
     double rank = (double)r->spec->r, alpha = r->spec->alpha;
     strata_status st;
 

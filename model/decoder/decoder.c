@@ -133,7 +133,7 @@ strata_status st_decoder_run(void *model, const struct st_call *call)
     const struct st_frame f = frame_of(m, call, page);
     strata_status st = check_rows(m, call);
 
-    if (st == STRATA_OK && call->first)
+    if (st == STRATA_OK && call->first && call->grad != NULL)
         st = begin_sum(&f, page);
     if (st != STRATA_OK)
         return st;
@@ -162,7 +162,7 @@ strata_status st_decoder_run(void *model, const struct st_call *call)
     case ST_CALL_ROUTE_AGAIN:
     case ST_CALL_EXPERTS_BACKWARD:
     case ST_CALL_ROUTE_BACKWARD:
-        break;
+        return st_experts_run(&f);
     }
     return st_error(STRATA_E_INTERNAL, "decoder: no such call (%d)", (int)call->kind);
 }

@@ -10,10 +10,11 @@
  * recomputes it: kept and recomputed values then give the same bits. */
 #include "model/decoder/decoder_internal.h"
 
-static struct st_block block_of(const struct st_frame *f)
+struct st_block st_block_of(const struct st_frame *f)
 {
     const struct st_model *m = f->m;
-    const struct st_block_values in = st_block_values_layout(m);
+    const bool sparse = st_model_is_sparse(m, f->call->layer - 1);
+    const struct st_block_values in = st_block_values_layout(m, sparse);
     const struct st_block_workspace ws = st_block_workspace_layout(m);
     unsigned char *workspace = f->call->workspace;
     unsigned char *values = m->batch.generate ? workspace + ws.values : f->call->internals;
@@ -21,6 +22,8 @@ static struct st_block block_of(const struct st_frame *f)
     return (struct st_block){
         .f = f,
         .m = m,
+        .roles = st_model_roles(m, f->call->layer - 1),
+        .ffn = sparse ? m->config.shared_ffn : m->config.ffn,
         .qkv_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_QKV),
         .proj_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_PROJ),
         .fc_layer = st_block_linear(m, f->call->layer - 1, ST_LINEAR_FC),
@@ -36,6 +39,7 @@ static struct st_block block_of(const struct st_frame *f)
         .fc = values + in.fc,
         .down = values + in.down,
         .narrow = workspace + ws.narrow,
+        .normed = workspace + ws.narrow,
         .wide = workspace + ws.wide,
         .half = workspace + ws.half,
         .attention_scratch = workspace + ws.attention,
@@ -49,7 +53,7 @@ static struct st_block block_of(const struct st_frame *f)
 
 static bool has(const struct st_block *b, enum st_block_role role)
 {
-    return b->m->role[role] != ST_NO_TENSOR;
+    return b->roles[role] != ST_NO_TENSOR;
 }
 
 /* --- the other steps --- */
@@ -67,13 +71,16 @@ static strata_status block_input(const struct st_block *b, const void **x)
     return f->ops->scale(f->dev, b->half, f->call->act, b->m->embed_factor, (uint64_t)f->rows * b->m->config.hidden, f->dt);
 }
 
-/* The norm of an input, to `narrow`; *out: where the input of the next layer is: there, or x if the block has no such norm. */
+/* The norm of an input; *out: where the input of the next layer is: in `narrow` or `normed`, or x if the block has no such norm.
+ */
 static strata_status norm_forward(const struct st_block *b, uint32_t which, const void *x, const void **out)
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
 
-    *out = has(b, role) ? b->narrow : x;
-    return has(b, role) ? st_frame_norm(b->f, b->narrow, b->stats[which], x, NULL, b->m->role[role]) : STRATA_OK;
+    unsigned char *normed = which == 0 ? b->narrow : b->normed;
+
+    *out = has(b, role) ? normed : x;
+    return has(b, role) ? st_frame_norm(b->f, normed, b->stats[which], x, NULL, b->roles[role]) : STRATA_OK;
 }
 
 /* Adds x to what attention's half left in `middle`, and takes the norm as above.  Bits are those of a sum and a norm after it. */
@@ -82,9 +89,9 @@ static strata_status middle_forward(const struct st_block *b, const void *x, con
     const struct st_frame *f = b->f;
     const bool normed = has(b, ST_ROLE_NORM2_WEIGHT);
 
-    *out = normed ? b->narrow : b->middle;
+    *out = normed ? b->normed : b->middle;
     if (normed)
-        return st_frame_norm(f, b->narrow, b->stats[1], x, b->middle, b->m->role[ST_ROLE_NORM2_WEIGHT]);
+        return st_frame_norm(f, b->normed, b->stats[1], x, b->middle, b->roles[ST_ROLE_NORM2_WEIGHT]);
     return f->ops->add(f->dev, b->middle, x, b->middle, (uint64_t)f->rows * b->m->config.hidden, f->dt);
 }
 
@@ -97,7 +104,7 @@ static strata_status norm_backward(const struct st_block *b, uint32_t which, con
 
     if (!has(b, role))
         return f->ops->add(f->dev, dact, dact, b->narrow, (uint64_t)f->rows * b->m->config.hidden, f->dt);
-    return st_frame_norm_backward(f, dact, b->narrow, f->dt, x, b->stats[which], b->m->role[role], dact);
+    return st_frame_norm_backward(f, dact, b->narrow, f->dt, x, b->stats[which], b->roles[role], dact);
 }
 
 /* The post norm of what a half computed, if the block has one. */
@@ -105,7 +112,7 @@ static strata_status post_norm(const struct st_block *b, uint32_t which, void *y
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
 
-    return has(b, role) ? st_frame_norm(b->f, y, b->post_stats[which], x, NULL, b->m->role[role]) : STRATA_OK;
+    return has(b, role) ? st_frame_norm(b->f, y, b->post_stats[which], x, NULL, b->roles[role]) : STRATA_OK;
 }
 
 /* *dy = gradient of what the half computed: in `buffer` if it has a post norm, else dact. */
@@ -117,7 +124,7 @@ static strata_status half_gradient(const struct st_block *b, uint32_t which, con
     *dy = has(b, role) ? buffer : dact;
     if (!has(b, role))
         return STRATA_OK;
-    return st_frame_norm_backward(b->f, buffer, dact, b->f->dt, value, b->post_stats[which], b->m->role[role], NULL);
+    return st_frame_norm_backward(b->f, buffer, dact, b->f->dt, value, b->post_stats[which], b->roles[role], NULL);
 }
 
 /* Queries (0) or keys (1) of packed rows: their norm, and the columns of the first one. */
@@ -147,9 +154,48 @@ static strata_status qk_norm_forward(const struct st_block *b)
 
         st = f->ops->rmsnorm_forward(f->dev, &norm, st_column(b->qkv, first, f->dt), b->qk_stats[i],
                                      st_column(b->qkv, b->m->width.qkv + first, f->dt),
-                                     st_frame_weight(f, f->tensors[b->m->role[roles[i]]].offset), NULL, NULL);
+                                     st_frame_weight(f, f->tensors[b->roles[roles[i]]].offset), NULL, NULL);
     }
     return st;
+}
+
+/* Queries, keys and values within the model's limit. */
+static strata_status clip_forward(const struct st_block *b)
+{
+    const struct st_frame *f = b->f;
+    const float limit = b->m->config.qkv_clip;
+
+    if (limit == 0.0f)
+        return STRATA_OK;
+    return f->ops->clip(f->dev, b->qkv, limit, f->rows, b->m->width.qkv, b->m->width.packed, f->dt);
+}
+
+/* Queries and keys are rotated since, so their norms are taken again, to the columns of dqkv behind the gradients. */
+static strata_status clip_backward(const struct st_block *b, void *dqkv)
+{
+    static const enum st_block_role roles[] = {ST_ROLE_Q_NORM, ST_ROLE_K_NORM};
+    const struct st_model_widths *w = &b->m->width;
+    const struct st_frame *f = b->f;
+    const float limit = b->m->config.qkv_clip;
+    const uint32_t values = w->attention + w->kv;
+    strata_status st = STRATA_OK;
+
+    if (limit == 0.0f)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < 2 && st == STRATA_OK; i++) {
+        uint32_t first;
+        const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
+        void *x = st_column(dqkv, w->qkv + first, f->dt);
+
+        if ((st = f->ops->rmsnorm_forward(f->dev, &norm, x, b->qk_stats[i], st_column(b->qkv, w->qkv + first, f->dt),
+                                          st_frame_weight(f, f->tensors[b->roles[roles[i]]].offset), NULL, NULL)) == STRATA_OK)
+            st = f->ops->clip_backward(f->dev, st_column(dqkv, first, f->dt), x, limit, f->rows, norm.heads * norm.cols,
+                                       w->packed, f->dt);
+    }
+    if (st != STRATA_OK)
+        return st;
+    return f->ops->clip_backward(f->dev, st_column(dqkv, values, f->dt), st_column(b->qkv, values, f->dt), limit, f->rows, w->kv,
+                                 w->packed, f->dt);
 }
 
 /* In place, in the packed rows of gradients. */
@@ -162,7 +208,7 @@ static strata_status qk_norm_backward(const struct st_block *b, void *dqkv)
     for (uint32_t i = 0; i < 2 && st == STRATA_OK && b->m->config.qk_norm != ST_QK_NORM_NONE; i++) {
         uint32_t first;
         const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
-        const uint64_t at = f->tensors[b->m->role[roles[i]]].offset;
+        const uint64_t at = f->tensors[b->roles[roles[i]]].offset;
         void *dx = st_column(dqkv, first, f->dt);
 
         st = f->ops->rmsnorm_backward(f->dev, &norm, dx, st_frame_grad(f, at), dx, f->dt,
@@ -185,7 +231,9 @@ static strata_status qkv_forward(const struct st_block *b, const void *x)
     if ((st = st_linear_forward(b, &qk, st_column(b->qkv, w->qkv, b->f->dt), x)) != STRATA_OK ||
         (st = st_linear_forward(b, &v, st_column(b->qkv, w->attention + w->kv, b->f->dt), x)) != STRATA_OK)
         return st;
-    return qk_norm_forward(b);
+    if ((st = qk_norm_forward(b)) != STRATA_OK)
+        return st;
+    return clip_forward(b);
 }
 
 /* Queries and keys come first in a packed row. */
@@ -250,13 +298,13 @@ static strata_status activate(const struct st_block *b)
     const enum st_activation activation = st_model_activation(c);
 
     if (st_model_is_gated(c))
-        return f->ops->gated_forward(f->dev, activation, activated(b), b->fc, f->rows, c->ffn, f->dt);
-    return f->ops->activation_forward(f->dev, activation, activated(b), b->fc, (uint64_t)f->rows * c->ffn, f->dt);
+        return f->ops->gated_forward(f->dev, activation, activated(b), b->fc, f->rows, b->ffn, f->dt);
+    return f->ops->activation_forward(f->dev, activation, activated(b), b->fc, (uint64_t)f->rows * b->ffn, f->dt);
 }
 
 /* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated.  An adapter adds to `fc` before the
  * activation, which is a separate pass then, and for GELU_INPUT none. */
-static strata_status fc_forward(const struct st_block *b, const void *x, enum st_epilogue gelu)
+strata_status st_block_fc(const struct st_block *b, const void *x, enum st_epilogue gelu)
 {
     const struct st_linear *l = &b->fc_layer;
     const struct st_linear_product p = {
@@ -271,7 +319,7 @@ static strata_status fc_forward(const struct st_block *b, const void *x, enum st
 
 /* wide = gradient of `fc`, computed from that of the MLP's output; and the gradients of the layer between, which need the
  * activation's output: of a gated one the pass that computes `wide` leaves it in `half`, in place of its gradient. */
-static strata_status gated_down_backward(const struct st_block *b, const void *dy)
+strata_status st_block_gated_backward(const struct st_block *b, const void *dy)
 {
     const struct st_frame *f = b->f;
     const struct st_model_config *c = &b->m->config;
@@ -279,7 +327,7 @@ static strata_status gated_down_backward(const struct st_block *b, const void *d
     strata_status st;
 
     if ((st = st_linear_backward_input(b, &b->down_layer, b->half, dy)) != STRATA_OK ||
-        (st = f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, y, b->half, b->fc, f->rows, c->ffn, f->dt)) !=
+        (st = f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, y, b->half, b->fc, f->rows, b->ffn, f->dt)) !=
             STRATA_OK)
         return st;
     return st_linear_backward_weight(b, &b->down_layer, b->half, dy);
@@ -307,25 +355,34 @@ static strata_status plain_down_backward(const struct st_block *b, const void *d
         return st_linear_multiply(b, &p, b->wide, dy);
     if ((st = st_linear_backward_input(b, l, b->wide, dy)) != STRATA_OK)
         return st;
-    return f->ops->activation_backward(f->dev, st_model_activation(c), b->wide, b->wide, b->fc, (uint64_t)f->rows * c->ffn,
+    return f->ops->activation_backward(f->dev, st_model_activation(c), b->wide, b->wide, b->fc, (uint64_t)f->rows * b->ffn,
                                        f->dt);
 }
 
 /* --- the block --- */
 
+strata_status st_block_middle(const struct st_block *b, const void **x)
+{
+    const void *act;
+    strata_status st;
+
+    if ((st = block_input(b, &act)) != STRATA_OK || (st = norm_forward(b, 0, act, x)) != STRATA_OK ||
+        (st = qkv_forward(b, *x)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK || (st = attend(b)) != STRATA_OK ||
+        (st = st_linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
+            STRATA_OK ||
+        (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK)
+        return st;
+    return middle_forward(b, act, x);
+}
+
 /* Computes the values from the block's input: everything up to the value before the activation, and whatever `gelu` adds.  With a
  * post norm everything up to that norm, whose output is in `narrow` then. */
 static strata_status block_fill(const struct st_block *b, enum st_epilogue gelu)
 {
-    const void *act, *x;
+    const void *x;
     strata_status st;
 
-    if ((st = block_input(b, &act)) != STRATA_OK || (st = norm_forward(b, 0, act, &x)) != STRATA_OK ||
-        (st = qkv_forward(b, x)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK || (st = attend(b)) != STRATA_OK ||
-        (st = st_linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
-            STRATA_OK ||
-        (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK || (st = middle_forward(b, act, &x)) != STRATA_OK ||
-        (st = fc_forward(b, x, gelu)) != STRATA_OK)
+    if ((st = st_block_middle(b, &x)) != STRATA_OK || (st = st_block_fc(b, x, gelu)) != STRATA_OK)
         return st;
     if (!has(b, ST_ROLE_POST2_WEIGHT))
         return STRATA_OK;
@@ -336,7 +393,7 @@ static strata_status block_fill(const struct st_block *b, enum st_epilogue gelu)
 
 strata_status st_block_forward(const struct st_frame *f)
 {
-    const struct st_block b = block_of(f);
+    const struct st_block b = st_block_of(f);
     const bool post = has(&b, ST_ROLE_POST2_WEIGHT);
     void *out = f->call->act_out;
     strata_status st = block_fill(&b, ST_EPILOGUE_GELU);
@@ -358,14 +415,25 @@ static strata_status mlp_backward(const struct st_block *b)
     strata_status st;
 
     if ((st = half_gradient(b, 1, b->down, b->narrow, &dy)) != STRATA_OK ||
-        (st = st_model_is_gated(&b->m->config) ? gated_down_backward(b, dy) : plain_down_backward(b, dy)) != STRATA_OK ||
+        (st = st_model_is_gated(&b->m->config) ? st_block_gated_backward(b, dy) : plain_down_backward(b, dy)) != STRATA_OK ||
         (st_linear_trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
         (st = st_linear_backward(b, &b->fc_layer, b->narrow, x, b->wide)) != STRATA_OK)
         return st;
     return norm_backward(b, 1, b->middle);
 }
 
-/* dact: gradient of `middle` in, of the block's input out.  `half` may be used between two uses of the input. */
+strata_status st_block_activate(const struct st_block *b, const void **y)
+{
+    *y = activated(b);
+    return activate(b);
+}
+
+strata_status st_block_normed_backward(const struct st_block *b)
+{
+    return norm_backward(b, 1, b->middle);
+}
+
+/* `half` may be used between two uses of the input. */
 static strata_status attention_backward(const struct st_block *b)
 {
     const struct st_frame *f = b->f;
@@ -377,8 +445,8 @@ static strata_status attention_backward(const struct st_block *b)
         (st = st_linear_backward(b, &b->proj_layer, b->narrow, b->attention, dy)) != STRATA_OK ||
         (st = f->ops->attention_backward(f->dev, &at, b->wide, b->narrow, b->attention, b->lse, b->qkv, b->attention_scratch)) !=
             STRATA_OK ||
-        (st = rotate(b, b->wide, true)) != STRATA_OK || (st = qk_norm_backward(b, b->wide)) != STRATA_OK ||
-        (st = block_input(b, &act)) != STRATA_OK)
+        (st = rotate(b, b->wide, true)) != STRATA_OK || (st = clip_backward(b, b->wide)) != STRATA_OK ||
+        (st = qk_norm_backward(b, b->wide)) != STRATA_OK || (st = block_input(b, &act)) != STRATA_OK)
         return st;
     x = has(b, ST_ROLE_NORM1_WEIGHT) ? b->narrow : act;
     if ((st_linear_trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, act, &x)) != STRATA_OK) ||
@@ -388,16 +456,25 @@ static strata_status attention_backward(const struct st_block *b)
     return norm_backward(b, 0, act);
 }
 
+strata_status st_block_middle_backward(const struct st_block *b)
+{
+    const struct st_frame *f = b->f;
+    void *dact = f->call->dact;
+    const strata_status st = attention_backward(b);
+
+    if (st != STRATA_OK || f->call->layer != 1 || b->m->embed_factor == 1.0f)
+        return st;
+    return f->ops->scale(f->dev, dact, dact, b->m->embed_factor, (uint64_t)f->rows * b->m->config.hidden, f->dt);
+}
+
 strata_status st_block_backward(const struct st_frame *f)
 {
-    const struct st_block b = block_of(f);
-    void *dact = f->call->dact;
+    const struct st_block b = st_block_of(f);
     strata_status st;
 
     if (f->call->recompute && (st = block_fill(&b, ST_EPILOGUE_GELU_INPUT)) != STRATA_OK)
         return st;
-    if ((st = mlp_backward(&b)) != STRATA_OK || (st = attention_backward(&b)) != STRATA_OK || f->call->layer != 1 ||
-        b.m->embed_factor == 1.0f)
+    if ((st = mlp_backward(&b)) != STRATA_OK)
         return st;
-    return f->ops->scale(f->dev, dact, dact, b.m->embed_factor, (uint64_t)f->rows * b.m->config.hidden, f->dt);
+    return st_block_middle_backward(&b);
 }

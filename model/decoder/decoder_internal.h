@@ -37,12 +37,15 @@ strata_status st_frame_norm_backward(const struct st_frame *f, void *dx, const v
 struct st_block {
     const struct st_frame *f;
     const struct st_model *m;
+    const uint32_t *roles; /* of the block */
+    uint32_t ffn;          /* of the feed-forward; of a sparse block that of the shared expert */
     struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
     /* values: the internals in training, scratch in generation */
     float *stats[2], *post_stats[2], *qk_stats[2], *lse;
     unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
     /* workspace */
     unsigned char *narrow, *wide, *half, *attention_scratch, *widened;
+    unsigned char *normed; /* the second norm's output: `narrow`, or what a sparse block keeps of it */
     float *sums, *adapted_in, *adapted_out, *adapted_rank[2];
 };
 
@@ -82,6 +85,22 @@ const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt);
 
 strata_status st_block_forward(const struct st_frame *f);
 strata_status st_block_backward(const struct st_frame *f);
+/* Parts of both, of which sparse blocks are made, too. */
+struct st_block st_block_of(const struct st_frame *f);
+/** The values up to `middle`, which has the block's input added; *x: the input of the feed-forward. */
+strata_status st_block_middle(const struct st_block *b, const void **x);
+/** `fc`, of that input, for the activation after it; then st_block_activate() gives *y. */
+strata_status st_block_fc(const struct st_block *b, const void *x, enum st_epilogue gelu);
+strata_status st_block_activate(const struct st_block *b, const void **y);
+/** wide = gradient of `fc` from that of the gated feed-forward's output; that of the layer behind it. */
+strata_status st_block_gated_backward(const struct st_block *b, const void *dy);
+/** dact += gradient of `middle` from that in `narrow` of the feed-forward's input. */
+strata_status st_block_normed_backward(const struct st_block *b);
+/** dact: gradient of `middle` in, of the block's input out. */
+strata_status st_block_middle_backward(const struct st_block *b);
+
+/** Calls of a sparse block (ST_CALL_ROUTE_FORWARD and on). */
+strata_status st_experts_run(const struct st_frame *f);
 
 strata_status st_head_norm(const struct st_frame *f);
 strata_status st_head_stats(const struct st_frame *f);

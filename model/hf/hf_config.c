@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_experts_internal.h"
 #include "model/hf/hf_fields_internal.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/layout.h"
@@ -28,6 +29,9 @@ static strata_status unknown_family(const char *type, const char *where)
 
 static strata_status unknown_type(const st_json *root, const char *type, const char *where)
 {
+    if (st_hf_member(root, "kv_lora_rank") != NULL)
+        return st_error(STRATA_E_INPUT,
+                        "%s: \"model_type\" is \"%.32s\", with latent attention (\"kv_lora_rank\"): not supported", where, type);
     if (st_hf_member(root, text_key) == NULL)
         return unknown_family(type, where);
     return st_error(
@@ -198,7 +202,7 @@ strata_status st_model_config_read(struct st_model_config *out, const char *dir)
     strata_status st = st_path_join(path, dir, ST_HF_CONFIG_NAME);
 
     name_from_path(&config, dir, strlen(dir));
-    if (st == STRATA_OK && (st = read_file(&config, path)) == STRATA_OK)
+    if (st == STRATA_OK && (st = read_file(&config, path)) == STRATA_OK && (st = st_hf_stack_detect(&config, dir)) == STRATA_OK)
         *out = config;
     return st;
 }

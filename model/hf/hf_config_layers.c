@@ -4,7 +4,7 @@
 #include "model/hf/hf_fields_internal.h"
 #include <string.h>
 
-#define FULL_LAYERS_DEFAULT 28u /* max_window_layers: the first layers, which attend to everything before them */
+#define FULL_LAYERS_DEFAULT 28u /* max_window_layers: the first layers, of which some attend to everything before them */
 #define INTERVAL_DEFAULT    4u  /* no_rope_layer_interval */
 
 /* layer_types, if the key is there: *count layers, a bit for each that slides. */
@@ -30,11 +30,27 @@ static strata_status read_layer_types(const st_json *root, uint64_t *slides, uin
     return STRATA_OK;
 }
 
-/* null: none. */
-static strata_status read_window(const st_json *root, uint32_t *window, const char *where)
+/* Whether a switch says if there is a window. */
+static bool has_switch(enum st_window_rule rule)
 {
-    if (st_json_get(root, "sliding_window") != NULL)
+    return rule == ST_WINDOW_FROM || rule == ST_WINDOW_NO_ROPE || rule == ST_WINDOW_SWITCH || rule == ST_WINDOW_UNTIL;
+}
+
+static bool is_of_all(enum st_window_rule rule)
+{
+    return rule == ST_WINDOW_ALL || rule == ST_WINDOW_SWITCH;
+}
+
+/* null: none; and 0, as transformers writes it of some. */
+static strata_status read_window(const st_json *root, enum st_window_rule rule, uint32_t *window, const char *where)
+{
+    const st_json *said = st_json_get(root, "sliding_window");
+    uint64_t value = 1;
+
+    if (said != NULL)
         *window = 0;
+    if (rule == ST_WINDOW_UNTIL && said != NULL && st_json_u64(said, &value) && value == 0)
+        return STRATA_OK;
     return st_hf_read_size(root, "sliding_window", ST_HF_OPTIONAL, window, where);
 }
 
@@ -53,7 +69,8 @@ static strata_status slide_by_rule(struct st_model_config *c, const st_json *roo
         (st = st_hf_read_size(root, "sliding_window_pattern", ST_HF_OPTIONAL, &period, where)) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < c->blocks && i < ST_BLOCKS_MAX; i++) {
-        if (family->windows == ST_WINDOW_ALL || (family->windows == ST_WINDOW_FROM && i >= full_count) ||
+        if (is_of_all(family->windows) || (family->windows == ST_WINDOW_FROM && i >= full_count) ||
+            (family->windows == ST_WINDOW_UNTIL && i < full_count && i % 2 == 0) ||
             (family->windows == ST_WINDOW_PERIOD && (i + 1) % period != 0) ||
             (family->windows == ST_WINDOW_NO_ROPE && st_layer_bit(c->unrotated, i)))
             st_layer_set(c->sliding, i);
@@ -86,7 +103,7 @@ static strata_status read_windows(struct st_model_config *c, const st_json *root
 {
     const enum st_window_rule rule = family->windows;
     uint64_t slides[ST_LAYER_WORDS] = {0};
-    bool on = rule != ST_WINDOW_FROM && rule != ST_WINDOW_NO_ROPE;
+    bool on = !has_switch(rule);
     uint32_t count;
     strata_status st;
 
@@ -97,10 +114,10 @@ static strata_status read_windows(struct st_model_config *c, const st_json *root
                            : STRATA_OK;
     if (!on && (st = st_hf_read_bool(root, "use_sliding_window", &on, where)) != STRATA_OK)
         return st;
-    if ((st = read_window(root, &c->window, where)) != STRATA_OK)
+    if ((st = read_window(root, rule, &c->window, where)) != STRATA_OK)
         return st;
     on = on && c->window != 0;
-    if (count > 0 && rule != ST_WINDOW_ALL)
+    if (count > 0 && !is_of_all(rule))
         st = slide_by_types(c, slides, count, on, where);
     else if (on)
         st = slide_by_rule(c, root, family, where);

@@ -146,7 +146,8 @@ strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, 
     strata_status st;
 
     if ((st = read_activation(c, root, activation, where)) != STRATA_OK || (st = check_others(c, root, where)) != STRATA_OK ||
-        (st = read_sizes(c, root, where)) != STRATA_OK || (st = st_hf_read_layers(c, root, family, where)) != STRATA_OK ||
+        (st = read_sizes(c, root, where)) != STRATA_OK || (st = st_hf_read_experts(c, root, family, where)) != STRATA_OK ||
+        (st = st_hf_read_layers(c, root, family, where)) != STRATA_OK ||
         (st = read_scores(c, root, family->keys, where)) != STRATA_OK ||
         (st = read_switches(c, root, family->keys, where)) != STRATA_OK ||
         (st = st_hf_read_rope(c, root, family, where)) != STRATA_OK ||

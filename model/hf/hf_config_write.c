@@ -140,9 +140,9 @@ static void put_layers(struct st_json_writer *w, const struct st_model_config *c
         st_json_put_u64(w, "sliding_window", c->window);
     else if (family->windows != ST_WINDOW_NONE)
         st_json_put_string(w, "sliding_window", NULL);
-    if (family->windows == ST_WINDOW_FROM || family->windows == ST_WINDOW_NO_ROPE)
+    if (family->windows != ST_WINDOW_NONE && family->windows != ST_WINDOW_ALL && family->windows != ST_WINDOW_PERIOD)
         st_json_put_bool(w, "use_sliding_window", c->window > 0);
-    if (c->window > 0 && family->windows != ST_WINDOW_ALL) {
+    if (c->window > 0 && family->windows != ST_WINDOW_ALL && family->windows != ST_WINDOW_SWITCH) {
         st_json_array_open(w, "layer_types");
         for (uint32_t i = 0; i < c->blocks; i++)
             st_json_put_string(w, NULL, st_layer_bit(c->sliding, i) ? "sliding_attention" : "full_attention");
@@ -165,6 +165,29 @@ static void put_scores(struct st_json_writer *w, const struct st_model_config *c
         st_json_put_string(w, "query_pre_attn_scalar", NULL);
     put_cap(w, "final_logit_softcapping", c->logit_cap);
     put_cap(w, "attn_logit_softcapping", c->score_cap);
+}
+
+static void put_experts(struct st_json_writer *w, const struct st_model_config *c, uint32_t keys)
+{
+    st_json_put_u64(w, (keys & ST_KEY_JITTER) != 0 ? "num_local_experts" : "num_experts", c->experts);
+    st_json_put_u64(w, "num_experts_per_tok", c->experts_chosen);
+    if ((keys & ST_KEY_TOPK_NORM) != 0)
+        st_json_put_bool(w, "norm_topk_prob", c->experts_divided);
+    if ((keys & ST_KEY_SHARED) != 0)
+        st_json_put_u64(w, "shared_expert_intermediate_size", c->shared_ffn);
+    if ((keys & ST_KEY_QKV_BIAS) != 0)
+        st_json_put_bool(w, "qkv_bias", c->biases == ST_BIAS_QKV);
+    if ((keys & ST_KEY_QKV_CLIP) != 0)
+        put_cap(w, "clip_qkv", c->qkv_clip);
+    if ((keys & ST_KEY_MOE_FFN) == 0)
+        return;
+    st_json_put_u64(w, "moe_intermediate_size", c->expert_ffn);
+    st_json_put_u64(w, "decoder_sparse_step", 1);
+    st_json_array_open(w, "mlp_only_layers");
+    for (uint32_t i = 0; i < c->blocks; i++)
+        if (!st_layer_bit(c->sparse, i))
+            st_json_put_u64(w, NULL, i);
+    st_json_array_close(w);
 }
 
 static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
@@ -193,6 +216,8 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
         st_json_put_bool(w, "attention_bias", c->biases == ST_BIAS_ATTENTION);
     if ((family->keys & ST_KEY_MLP_BIAS) != 0)
         st_json_put_bool(w, "mlp_bias", c->mlp_bias);
+    if (family->experts != NULL)
+        put_experts(w, c, family->keys);
     put_layers(w, c, family);
 }
 

@@ -34,6 +34,9 @@ strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, 
                                 const char *where);
 /** Whether the weights are quantised, and as nf4. */
 strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *root, const char *where);
+/** Which layers have experts, and which; sizes are known. */
+strata_status st_hf_read_experts(struct st_model_config *c, const st_json *root, const struct st_family *family,
+                                 const char *where);
 /** Which layers slide, and which are not rotated. */
 strata_status st_hf_read_layers(struct st_model_config *c, const st_json *root, const struct st_family *family,
                                 const char *where);

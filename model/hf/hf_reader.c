@@ -6,6 +6,7 @@
  * table or stand for it, and buffers that are not weights are skipped, and what a model has beside its text model. */
 #include "core/base/error.h"
 #include "core/system/file.h"
+#include "model/hf/hf_experts_internal.h"
 #include "model/hf/hf_files_internal.h"
 #include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_packed_internal.h"
@@ -26,6 +27,8 @@
 struct place {
     const struct st_hf_weights *file; /* NULL: not found yet */
     const struct st_safetensor *entry;
+    uint64_t first; /* elements from the entry's start */
+    bool stacked;   /* the entry is a stack, of which this is a part */
 };
 
 struct st_hf_reader {
@@ -83,6 +86,7 @@ static const struct st_tensor *find_tensor(const struct st_hf_reader *r, const c
     char full[ST_HF_NAME_BYTES];
 
     st_hf_name_in_model(full, &r->m->config, name);
+    st_hf_stack_router(full, &r->m->config, false);
     found = bsearch(full, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
     return found != NULL ? *found : NULL;
 }
@@ -91,7 +95,7 @@ static strata_status check_plain(const struct place *place, const struct st_tens
 {
     const struct st_safetensor *e = place->entry;
 
-    if (!same_shape(e, t))
+    if (!place->stacked && !same_shape(e, t))
         return shape_fault(place->file, e, t);
     if (e->dtype == STRATA_DTYPE_INVALID)
         return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", place->file->path, e->name,
@@ -104,13 +108,50 @@ static struct st_hf_place place_of(const struct st_hf_weights *f, const struct s
     return (struct st_hf_place){.fd = f->fd, .path = f->path, .begin = e->begin, .end = e->end, .dtype = e->dtype};
 }
 
+/* Gives the tensor its place, which may be one that is quantised. */
+static strata_status put_place(struct st_hf_reader *r, const struct st_tensor *t, struct place at)
+{
+    struct place *place = &r->places[t - r->m->tensors];
+
+    if (place->file != NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also as %s in %s)", at.file->path, at.entry->name,
+                        place->entry->name, place->file->path);
+    *place = at;
+    return r->packed != NULL ? STRATA_OK : check_plain(place, t);
+}
+
+/* The experts of a stack, each of which is a tensor of the model. */
+static strata_status place_stack(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e,
+                                 struct st_hf_stack stack)
+{
+    const struct st_model_config *c = &r->m->config;
+    const uint32_t end = st_model_block_end(r->m, stack.block);
+    struct place at = {.file = f, .entry = e, .stacked = true};
+    uint64_t want[3];
+    char have_text[96], want_text[96];
+    strata_status st = STRATA_OK;
+
+    st_hf_stack_shape(want, c, stack.kind);
+    if (e->rank != 3 || memcmp(e->shape, want, sizeof(want)) != 0)
+        return st_safetensor_is_placeholder(e)
+                   ? st_safetensor_placeholder_fault(e, f->path)
+                   : st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model's config wants %s", f->path, e->name,
+                              st_shape_text(have_text, e->shape, e->rank), st_shape_text(want_text, want, 3));
+    for (uint32_t i = st_model_block_tensors(r->m, stack.block); i < end && st == STRATA_OK; i++)
+        if (st_hf_stack_place(&at.first, c, stack.kind, &r->m->tensors[i]))
+            st = put_place(r, &r->m->tensors[i], at);
+    return st;
+}
+
 static strata_status place_entry(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e)
 {
     const struct st_tensor *t;
-    struct place *place;
+    struct st_hf_stack stack;
 
     if (is_buffer(e->name))
         return STRATA_OK;
+    if (st_hf_stack_find(&stack, &r->m->config, e->name))
+        return place_stack(r, f, e, stack);
     if (!r->m->config.untied && st_hf_name_is_head(&r->m->config, e->name)) {
         t = &r->m->tensors[0];
         r->tied = (struct place){.file = f, .entry = e};
@@ -119,13 +160,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct st_hf_weig
     t = find_tensor(r, e->name);
     if (t == NULL || (t->adapts != ST_NO_TENSOR && !r->trained_alone))
         return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a model of this config", f->path, e->name);
-    place = &r->places[t - r->m->tensors];
-    if (place->file != NULL)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also as %s in %s)", f->path, e->name, place->entry->name,
-                        place->file->path);
-    place->file = f;
-    place->entry = e;
-    return r->packed != NULL ? STRATA_OK : check_plain(place, t); /* it may be one that is quantised */
+    return put_place(r, t, (struct place){.file = f, .entry = e});
 }
 
 /* A part of a quantised tensor, beside its codes. */
@@ -296,7 +331,14 @@ strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
 
 struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t tensor)
 {
-    return place_of(r->places[tensor].file, r->places[tensor].entry);
+    const struct place *place = &r->places[tensor];
+    struct st_hf_place at = place_of(place->file, place->entry);
+
+    if (place->stacked) {
+        at.begin += place->first * strata_dtype_bytes(at.dtype);
+        at.end = at.begin + r->m->tensors[tensor].elems * strata_dtype_bytes(at.dtype);
+    }
+    return at;
 }
 
 uint32_t st_hf_reader_beside(const struct st_hf_reader *r)

@@ -12,6 +12,7 @@
 #include "model/adapter/adapter.h"
 #include "model/hf/hf_beside_internal.h"
 #include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_experts_internal.h"
 #include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/hf/hf_source_internal.h"
@@ -35,6 +36,40 @@ struct st_hf_writer {
     bool overwrite, synced; /* synced: the weights are complete and on the disk */
 };
 
+static void name_stacks(const struct st_hf_writer *w, struct st_safetensors_writer *header, const struct st_tensor *t)
+{
+    struct st_hf_stack stack = {.block = w->m->workload.pages[t->page].layer - 1};
+
+    for (stack.kind = ST_HF_STACK_GATE_UP; stack.kind <= ST_HF_STACK_DOWN; stack.kind++) {
+        char name[ST_HF_NAME_BYTES];
+        uint64_t shape[3];
+
+        st_hf_stack_name(name, &w->m->config, stack);
+        st_hf_stack_shape(shape, &w->m->config, stack.kind);
+        st_safetensors_writer_add(header, name, shape, 3);
+    }
+}
+
+/* Returns the end of what lies before the next tensor, or after both of a layer's stacks, of which this one is in the middle. */
+static uint64_t place_tensor(struct st_hf_writer *w, uint32_t i, uint64_t end)
+{
+    const struct st_model_config *c = &w->m->config;
+    const struct st_tensor *t = &w->m->tensors[i];
+    const uint64_t bytes = strata_dtype_bytes(w->m->batch.dtype), stacked = c->experts * st_model_expert_elems(c) * bytes;
+    uint64_t begin, at;
+
+    if (!c->stacked || t->expert == ST_NO_EXPERT) {
+        w->tensor_at[i] = end;
+        return end + t->elems * bytes;
+    }
+    begin = t->expert == 0 && t->part == 0 ? end : end - stacked;
+    if (st_hf_stack_place(&at, c, ST_HF_STACK_GATE_UP, t))
+        w->tensor_at[i] = begin + at * bytes;
+    else if (st_hf_stack_place(&at, c, ST_HF_STACK_DOWN, t))
+        w->tensor_at[i] = begin + stacked / 3 * 2 + at * bytes;
+    return begin + stacked;
+}
+
 static strata_status write_header(struct st_hf_writer *w, const struct st_hf_beside *beside)
 {
     struct st_safetensors_writer *header;
@@ -48,17 +83,22 @@ static strata_status write_header(struct st_hf_writer *w, const struct st_hf_bes
     for (uint32_t i = 0; i < w->m->tensor_count; i++) {
         const struct st_tensor *t = &w->m->tensors[i];
 
+        if (w->m->config.stacked && t->expert != ST_NO_EXPERT) {
+            if (t->expert == 0 && t->part == 0)
+                name_stacks(w, header, t);
+            continue;
+        }
         st_hf_name_in_file(name, &w->m->config, t->name, beside->older);
+        if (w->m->config.stacked)
+            st_hf_stack_router(name, &w->m->config, true);
         st_safetensors_writer_add(header, name, t->shape, t->rank);
     }
     st_hf_beside_name(beside, header);
     if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
         return st;
     end = bytes;
-    for (uint32_t i = 0; i < w->m->tensor_count; i++) {
-        w->tensor_at[i] = end;
-        end += w->m->tensors[i].elems * strata_dtype_bytes(w->m->batch.dtype);
-    }
+    for (uint32_t i = 0; i < w->m->tensor_count; i++)
+        end = place_tensor(w, i, end);
     if ((st = st_new_file_reserve(&w->weights, end + beside->bytes)) == STRATA_OK &&
         (st = st_new_file_write_at(&w->weights, text, bytes, 0)) == STRATA_OK)
         st = st_hf_beside_copy(beside, &w->weights, end);
@@ -355,6 +395,7 @@ strata_status st_hf_write_small(const struct st_model *m, const char *dir, const
                                 const struct st_hf_instead *instead)
 {
     struct st_hf_writer w = {.m = m, .weights.fd = -1, .config.fd = -1, .generation.fd = -1};
+    struct st_new_file stacked = {.fd = -1};
     strata_status st;
 
     if ((size_t)snprintf(w.dir, sizeof(w.dir), "%s", dir) >= sizeof(w.dir))
@@ -362,6 +403,9 @@ strata_status st_hf_write_small(const struct st_model *m, const char *dir, const
     st = make_others(&w, source, instead);
     if (st == STRATA_OK)
         st = put_beside(&w, source);
+    if (st == STRATA_OK && m->config.stacked &&
+        (st = st_hf_output_put(&stacked, dir, ST_HF_STACKED_NAME, "", 0, false)) == STRATA_OK)
+        st = st_new_file_commit(&stacked);
     if (st == STRATA_OK && w.weights.fd >= 0)
         st = st_new_file_commit(&w.weights);
     if (st == STRATA_OK)
@@ -373,6 +417,7 @@ strata_status st_hf_write_small(const struct st_model *m, const char *dir, const
         w.copies = NULL;
     }
     st_hf_copies_abort(w.copies);
+    st_new_file_abort(&stacked);
     st_new_file_abort(&w.weights);
     st_new_file_abort(&w.config);
     st_new_file_abort(&w.generation);

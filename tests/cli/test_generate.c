@@ -272,7 +272,7 @@ TEST(files_and_options_draw_the_same)
 /* 64 tokens of each family's golden model, whose choices are clear. */
 TEST(families_choose_transformers_tokens)
 {
-    static const char *const dirs[] = {GOLDEN_FAMILIES};
+    static const char *const dirs[] = {GOLDEN_FAMILIES, GOLDEN_EXPERTS};
     const struct workplace *w = *state;
 
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {

@@ -9,6 +9,10 @@
         "tests/golden/families/qwen2_layers", "tests/golden/families/qwen3_bias", "tests/golden/families/smollm3_yarn",          \
         "tests/golden/families/phi3_long", "tests/golden/families/gemma2_caps", "tests/golden/families/gemma3_local",            \
         "tests/golden/families/olmo2"
+/* Models with experts, by the same tool. */
+#define GOLDEN_EXPERTS                                                                                                           \
+    "tests/golden/experts/qwen3_moe", "tests/golden/experts/qwen3_moe_one", "tests/golden/experts/qwen2_moe",                    \
+        "tests/golden/experts/olmoe", "tests/golden/experts/mixtral"
 /* Adapters of some of them, and what PEFT computes (tools/make_golden_lora.py): {of them, the model}. */
 #define GOLDEN_LORA_OF(name, model)                                                                                              \
     {                                                                                                                            \

@@ -25,6 +25,7 @@ struct run {
     const char *golden;  /* directory */
     const char *adapter; /* the same of one of PEFT's; NULL: all is trained */
     strata_dtype dtype;
+    bool routed;          /* its model has experts */
     uint32_t micro_batch; /* 0: the configuration's, 2 of 4 sequences */
     struct st_config config;
     struct st_config_source *source;
@@ -153,7 +154,10 @@ struct tolerance {
 static struct tolerance tolerance_of(const struct run *r)
 {
     switch (r->dtype) {
-    case STRATA_BF16: /* whole models have been within 1.7e-3 and 0.05, against fp32 */
+    case STRATA_BF16:
+        if (r->routed) /* a rounded choice is another expert */
+            return (struct tolerance){3e-2, 0.5};
+        /* whole models have been within 1.7e-3 and 0.05, against fp32 */
         return (struct tolerance){r->adapter != NULL ? 2e-3 : 4e-3, 0.1};
     case STRATA_F16: /* 1.9e-4 and 4e-3 */
         return (struct tolerance){5e-4, 0.01};
@@ -208,11 +212,13 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
     close_run(&r);
 }
 
-static const char *const goldens[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
+static const char *const goldens[] = {GOLDEN_TORCH, GOLDEN_FAMILIES, GOLDEN_EXPERTS};
+static const char *const experts[] = {GOLDEN_EXPERTS};
+enum { GOLDENS = sizeof(goldens) / sizeof(goldens[0]), EXPERTS = sizeof(experts) / sizeof(experts[0]) };
 
 TEST(losses_match_pytorch)
 {
-    for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
+    for (size_t i = 0; i < GOLDENS; i++) {
         double first[STEPS], second[STEPS];
 
         compare((struct run){.golden = goldens[i], .dtype = STRATA_F32}, "in_order", "tokens.bin", false, first);
@@ -226,12 +232,30 @@ TEST(losses_in_16_bits_are_near_pytorchs)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16};
 
-    for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++)
+    for (size_t i = 0; i < GOLDENS - EXPERTS; i++)
         for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
             double losses[STEPS];
 
             compare((struct run){.golden = goldens[i], .dtype = dtypes[k]}, "in_order", "tokens.bin", false, losses);
         }
+}
+
+/* Rounding chooses other experts for some tokens, so only the mean of the losses is near. */
+TEST(mean_losses_of_experts_in_bf16_are_near_pytorchs)
+{
+    for (size_t i = 0; i < EXPERTS; i++) {
+        double exact[STEPS], losses[STEPS], sum = 0, exact_sum = 0;
+
+        compare((struct run){.golden = experts[i], .dtype = STRATA_F32}, "in_order", "tokens.bin", false, exact);
+        compare((struct run){.golden = experts[i], .dtype = STRATA_BF16, .routed = true}, "in_order", "tokens.bin", false,
+                losses);
+        for (int step = 0; step < STEPS; step++) {
+            sum += losses[step];
+            exact_sum += exact[step];
+        }
+        print_message("%s: mean loss in bf16 %.2e off\n", experts[i], relative(sum, exact_sum));
+        assert_true(relative(sum, exact_sum) <= 4e-3);
+    }
 }
 
 TEST(one_batch_matches_pytorch)

@@ -16,7 +16,8 @@ static uint64_t arena_bytes(const struct st_workload *w)
     for (uint32_t i = 0; i < w->page_count; i++)
         bytes += w->pages[i].elems * 4 + w->pages[i].bytes;
     bytes += (shape_of(w).block_count + 2) * shape_of(w).activation_bytes;
-    bytes += shape_of(w).block_count * shape_of(w).block_internal_bytes;
+    for (uint32_t b = 0; b < shape_of(w).block_count; b++)
+        bytes += w->layers[b + 1].internal_bytes;
     return bytes + w->constants_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
            2048 * (uint64_t)(w->page_count + shape_of(w).block_count + 8);
 }
@@ -65,7 +66,7 @@ static void place_all(struct rig *r)
     for (uint32_t i = 0; i <= shape_of(w).block_count; i++)
         r->acts[i] = place(r, shape_of(w).activation_bytes);
     for (uint32_t i = 0; i < shape_of(w).block_count; i++)
-        r->internals[i] = place(r, shape_of(w).block_internal_bytes);
+        r->internals[i] = place(r, w->layers[i + 1].internal_bytes);
     r->head_internals = place(r, shape_of(w).head_internal_bytes);
     r->workspace = place(r, w->workspace_bytes);
     r->dact = place(r, shape_of(w).activation_bytes);
@@ -166,7 +167,7 @@ void rig_load_seed(struct rig *r, uint64_t seed)
 static bool is_backward(enum st_call_kind kind)
 {
     return kind == ST_CALL_HEAD_GRAD || kind == ST_CALL_HEAD_BACKWARD || kind == ST_CALL_BLOCK_BACKWARD ||
-           kind == ST_CALL_EMBED_BACKWARD;
+           kind == ST_CALL_EMBED_BACKWARD || kind == ST_CALL_EXPERTS_BACKWARD || kind == ST_CALL_ROUTE_BACKWARD;
 }
 
 struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
@@ -219,17 +220,49 @@ static void embed(struct rig *r)
     rig_run(r, &call);
 }
 
+/* A call of block b on its page number `use`. */
+static void block_part(struct rig *r, enum st_call_kind kind, uint32_t b, uint32_t use, bool recompute)
+{
+    struct st_call call = rig_call(r, kind, st_layer_page(r->w, b + 1, use));
+
+    call.layer = b + 1;
+    call.slice = use > 0 ? use - 1 : 0;
+    call.act = r->acts[b];
+    call.act_out = r->acts[b + 1];
+    call.internals = r->internals[b];
+    call.recompute = recompute;
+    rig_run(r, &call);
+}
+
+static void block_backward(struct rig *r, uint32_t b, bool recompute)
+{
+    const struct st_layer *layer = &r->w->layers[b + 1];
+
+    if (recompute)
+        memset(r->internals[b], 0xff, layer->internal_bytes);
+    memset(r->internals[b] + r->spoilt_first, 0xff, r->spoilt_bytes);
+    if (layer->kind != ST_LAYER_EXPERTS) {
+        block_part(r, ST_CALL_BLOCK_BACKWARD, b, 0, recompute);
+        return;
+    }
+    block_part(r, ST_CALL_ROUTE_AGAIN, b, 0, recompute);
+    for (uint32_t i = 1; i < layer->use_count; i++)
+        block_part(r, ST_CALL_EXPERTS_BACKWARD, b, i, false);
+    block_part(r, ST_CALL_ROUTE_BACKWARD, b, 0, false);
+}
+
 static void forward(struct rig *r)
 {
     embed(r);
     for (uint32_t b = 0; b < shape_of(r->w).block_count; b++) {
-        struct st_call call = rig_call(r, ST_CALL_BLOCK_FORWARD, shape_of(r->w).block_first + b);
-
-        call.layer = b + 1;
-        call.act = r->acts[b];
-        call.act_out = r->acts[b + 1];
-        call.internals = r->internals[b];
-        rig_run(r, &call);
+        if (r->w->layers[b + 1].kind != ST_LAYER_EXPERTS) {
+            block_part(r, ST_CALL_BLOCK_FORWARD, b, 0, false);
+            continue;
+        }
+        block_part(r, ST_CALL_ROUTE_FORWARD, b, 0, false);
+        for (uint32_t i = 1; i < r->w->layers[b + 1].use_count; i++)
+            block_part(r, ST_CALL_EXPERTS_FORWARD, b, i, false);
+        block_part(r, ST_CALL_ROUTE_END, b, 0, false);
     }
 }
 
@@ -258,17 +291,8 @@ static void backward(struct rig *r, bool recompute)
     struct st_call call;
 
     head(r, ST_CALL_HEAD_BACKWARD);
-    for (uint32_t b = shape_of(r->w).block_count; b-- > 0;) {
-        call = rig_call(r, ST_CALL_BLOCK_BACKWARD, shape_of(r->w).block_first + b);
-        call.layer = b + 1;
-        call.act = r->acts[b];
-        call.internals = r->internals[b];
-        call.recompute = recompute;
-        if (recompute)
-            memset(r->internals[b], 0xff, shape_of(r->w).block_internal_bytes);
-        memset(r->internals[b] + r->spoilt_first, 0xff, r->spoilt_bytes);
-        rig_run(r, &call);
-    }
+    for (uint32_t b = shape_of(r->w).block_count; b-- > 0;)
+        block_backward(r, b, recompute);
     if (shape_of(r->w).position_page != ST_NO_PAGE) {
         call = rig_call(r, ST_CALL_EMBED_BACKWARD, shape_of(r->w).position_page);
         rig_run(r, &call);

@@ -45,15 +45,29 @@ static void each_of(const struct laid_out *l, gap_body *body)
 
 static void each_gap(const struct st_model *m, const struct st_call *call, gap_body *body)
 {
-    const struct st_block_values values = st_block_values_layout(m);
+    const bool sparse = call->kind >= ST_CALL_ROUTE_FORWARD;
+    const struct st_block_values values = st_block_values_layout(m, sparse);
+    const struct st_route_values route = st_route_values_layout(m);
+    const struct st_slice_workspace experts = st_slice_workspace_layout(m);
     const struct st_block_cache cache = st_block_cache_layout(m);
     const struct st_block_workspace workspace = st_block_workspace_layout(m);
     const struct st_head_internals head = st_head_internals_layout(m);
     const struct st_head_workspace slice = st_head_workspace_layout(m);
 
+    if (sparse)
+        each_of(LAID_OUT("what a sparse block's calls leave each other",
+                         (unsigned char *)call->internals + st_block_internal_bytes(m, true) - route.bytes, route),
+                body);
     switch (call->kind) {
+    case ST_CALL_EXPERTS_FORWARD:
+    case ST_CALL_EXPERTS_BACKWARD:
+        each_of(LAID_OUT("a slice's workspace", (unsigned char *)call->workspace + workspace.slice, experts), body);
+        return;
     case ST_CALL_BLOCK_FORWARD:
     case ST_CALL_BLOCK_BACKWARD:
+    case ST_CALL_ROUTE_FORWARD:
+    case ST_CALL_ROUTE_AGAIN:
+    case ST_CALL_ROUTE_BACKWARD:
         each_of(LAID_OUT("a block's workspace", call->workspace, workspace), body);
         if (m->batch.generate)
             each_of(LAID_OUT("a block's cache", call->internals, cache), body);

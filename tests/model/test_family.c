@@ -38,8 +38,10 @@ static const char *layers_of(const struct st_family *f)
     case ST_WINDOW_NONE:
         return "all alike";
     case ST_WINDOW_ALL:
+    case ST_WINDOW_SWITCH:
         return "all slide, if there is a window";
     case ST_WINDOW_FROM:
+    case ST_WINDOW_UNTIL:
         return "some slide";
     case ST_WINDOW_NO_ROPE:
         return "some are not rotated, some slide";

@@ -57,8 +57,8 @@ TEST(test_faults_name_file_and_key)
         {"", "model config"},
         {"[]", "not a JSON object"},
         {"{" SIZES "}", "\"model_type\" is missing"},
-        {"{\"model_type\":\"bert\"," SIZES "}",
-         "\"bert\"; gpt2, llama, qwen2, mistral, qwen3, smollm3, phi3, gemma2, gemma3_text and olmo2 are supported"},
+        {"{\"model_type\":\"bert\"," SIZES "}", "\"bert\"; gpt2, llama, qwen2, mistral, qwen3, smollm3, phi3, gemma2, "
+                                                "gemma3_text, olmo2, qwen2_moe, qwen3_moe, olmoe and mixtral are supported"},
         {"{\"model_type\":1," SIZES "}", "\"model_type\" must be a string"},
         {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}", "\"n_layer\" is missing"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2.5,\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}",
@@ -406,8 +406,13 @@ TEST(test_every_family_is_written_as_itself)
         c.activation = ST_ACTIVATION_GEGLU_EXACT;
         c.window = family->windows == ST_WINDOW_NONE ? 0 : 16;
         for (uint32_t b = 0; b < 3 && c.window > 0; b++)
-            if (b != 1 || family->windows == ST_WINDOW_ALL)
+            if (b != 1 || family->windows == ST_WINDOW_ALL || family->windows == ST_WINDOW_SWITCH)
                 st_layer_set(c.sliding, b);
+        for (uint32_t b = 0; b < 3 && family->experts != NULL; b++)
+            if (b != 1 || (family->keys & ST_KEY_MOE_FFN) == 0)
+                st_layer_set(c.sparse, b);
+        c.expert_ffn = family->experts != NULL && (family->keys & ST_KEY_MOE_FFN) == 0 ? c.ffn : c.expert_ffn;
+        c.qkv_clip = (family->keys & ST_KEY_QKV_CLIP) != 0 ? 2.5f : 0.0f;
         if ((family->keys & ST_KEY_NO_ROPE_LAYERS) != 0)
             st_layer_set(c.unrotated, 1);
         c.dropout = 0.25f;
@@ -464,7 +469,7 @@ TEST(test_versions_spell_one_model)
 /* What files say that no preset has: rotary scaling of every kind, windows, caps, activations. */
 TEST(test_golden_configs_are_written_and_read_back)
 {
-    static const char *const dirs[] = {GOLDEN_FAMILIES};
+    static const char *const dirs[] = {GOLDEN_FAMILIES, GOLDEN_EXPERTS};
 
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         struct st_model_config c, back;
@@ -478,6 +483,7 @@ TEST(test_golden_configs_are_written_and_read_back)
         fclose(f);
         assert_ok(parse(&back, text));
         memcpy(back.name, c.name, sizeof(c.name));
+        back.stacked = c.stacked; /* weights' */
         if (memcmp(&back, &c, sizeof(c)) != 0)
             fail_msg("%s: another model is read back from %s", dirs[i], text);
         free(text);

@@ -54,6 +54,59 @@ TEST(test_written_weights_are_read_back)
     assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
 }
 
+static void read_header(struct st_safetensors *out, const char *dir)
+{
+    char path[512];
+    uint64_t bytes;
+    char *file;
+
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    file = read_file(path, &bytes);
+    assert_ok(st_safetensors_read_memory(out, file, bytes, path));
+    free(file);
+}
+
+/* Files have the tensors, by name and shape, that those had from which the model was read; a checkpoint says which they are. */
+static void check_experts(const char *dir)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16, .slice_elems = 1};
+    struct st_safetensors was, is;
+    struct st_model_config config, back;
+    struct st_model *m;
+
+    scratch_open();
+    assert_ok(st_model_config_read(&config, dir));
+    assert_ok(st_model_create(&m, &config, &batch));
+    assert_ok(write_model_from(m, scratch_path("out"), dir));
+    check_read(m, scratch_path("out"));
+    read_header(&was, dir);
+    read_header(&is, scratch_path("out"));
+    assert_int_equal(was.count, is.count);
+    for (uint32_t i = 0; i < was.count; i++) {
+        uint32_t k = 0;
+
+        while (k < is.count && strcmp(was.tensors[i].name, is.tensors[k].name) != 0)
+            k++;
+        assert_true(k < is.count && was.tensors[i].rank == is.tensors[k].rank);
+        assert_memory_equal(was.tensors[i].shape, is.tensors[k].shape, was.tensors[i].rank * sizeof(uint64_t));
+    }
+    st_safetensors_fini(&was);
+    st_safetensors_fini(&is);
+    assert_int_equal(mkdir(scratch_path("small"), 0777), 0);
+    assert_ok(st_hf_write_small(m, scratch_path("small"), dir, NULL));
+    assert_ok(st_model_config_read(&back, scratch_path("small")));
+    assert_int_equal(back.stacked, config.stacked);
+    st_model_destroy(m);
+    scratch_close();
+}
+
+TEST(test_experts_are_written_as_they_were_read)
+{
+    check_experts("tests/golden/experts/mixtral");
+    check_experts("tests/golden/experts/qwen2_moe");
+    check_experts("tests/golden/experts/olmoe");
+}
+
 /* What is frozen lies elsewhere in its page, and in the same place of the files. */
 TEST(test_freezing_changes_no_file)
 {

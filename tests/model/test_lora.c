@@ -119,7 +119,7 @@ TEST(test_all_that_is_kept_is_needed)
 
         lora_open(&whole, pair, STRATA_F32, 2, st_kernels_pick(NULL));
         loss = golden_loss(&whole, pairs[pair].model, false);
-        v = st_block_values_layout(whole.m);
+        v = st_block_values_layout(whole.m, false);
         const uint64_t begins[] = {v.post_stats[0], v.post_stats[1], v.qk_stats[0], v.qk_stats[1], v.lse,  v.qkv,
                                    v.attention,     v.projected,     v.middle,      v.fc,          v.down, v.bytes};
 
@@ -270,9 +270,9 @@ TEST(test_one_rounding)
     call.internals = r.internals[0];
     rig_run(&r, &call);
     x = r.workspace + st_block_workspace_layout(r.m).narrow;
-    fc = r.internals[0] + st_block_values_layout(r.m).fc;
-    w = &r.m->tensors[r.m->block_tensors[0] + r.m->role[ST_ROLE_GATE_WEIGHT]];
-    bias = &r.m->tensors[r.m->block_tensors[0] + r.m->role[ST_ROLE_GATE_BIAS]];
+    fc = r.internals[0] + st_block_values_layout(r.m, false).fc;
+    w = &r.m->tensors[st_model_block_tensors(r.m, 0) + st_model_roles(r.m, 0)[ST_ROLE_GATE_WEIGHT]];
+    bias = &r.m->tensors[st_model_block_tensors(r.m, 0) + st_model_roles(r.m, 0)[ST_ROLE_GATE_BIAS]];
     count = r.rows * config.ffn;
     for (uint32_t i = 0; i < count; i++) {
         const float sum = (float)exact(&r, w, bias, x, i / config.ffn, i % config.ffn);
@@ -412,7 +412,7 @@ static double linear_flops(const struct st_model *m)
 {
     uint64_t elems = 0;
 
-    for (uint32_t i = m->block_tensors[0]; i < m->block_tensors[1]; i++)
+    for (uint32_t i = st_model_block_tensors(m, 0); i < st_model_block_end(m, 0); i++)
         elems += m->tensors[i].rank == 2 ? m->tensors[i].elems : 0;
     return 2.0 * (double)elems * m->batch.micro_batch * m->batch.seq;
 }
