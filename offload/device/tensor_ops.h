@@ -112,8 +112,7 @@ struct st_tensor_ops {
     /* to: the slice's rows of x [rows, cols]. */
     strata_status (*experts_gather)(struct st_device *dev, const struct st_experts *of, void *to, const void *x,
                                     const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
-    /* An expert's rows are cut into 128 and then into powers of two that fall: the bits of its result depend on how many it has,
-     * and on nothing of other experts. */
+    /* The bits of an expert's result depend on its operands and on how many rows it has, on nothing of other experts. */
     strata_status (*experts_matmul)(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
                                     const void *b, const void *bias, const int32_t *offsets);
     /* dbias[cols] f32 of each expert += column sums of its rows of dy. */
