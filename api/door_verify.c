@@ -3,8 +3,10 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/cleanup.h"
+#include "kernels/widen.h"
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/model_files.h"
+#include "offload/checkpoint/reader.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
 #include "run/adapter_base.h"
@@ -15,7 +17,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#define TENSOR_PART_ELEMS  (UINT64_C(1) << 20)
 #define ADAPTER_PART_ELEMS (UINT64_C(1) << 20)
 
 struct reading {
@@ -140,6 +144,141 @@ strata_status strata_verify_digest(const char *path, const struct strata_verify_
     return st;
 }
 
+/* --- tensor by tensor --- */
+
+static bool is_of_layers(const struct st_manifest *m)
+{
+    return m->tensor_count > 0 && m->tensors[0].layer[0] != '\0';
+}
+
+struct tensors {
+    struct reading *reading;
+    struct st_reader *reader;
+    strata_verify_tensor_fn *take;
+    void *take_ctx;
+    float *values, *weight, *master; /* [TENSOR_PART_ELEMS], of weight and master in their formats, which are no wider */
+    unsigned char *to;
+    uint64_t done, total; /* bytes */
+};
+
+static strata_status copy_plane(void *ctx, const struct st_extent_row *row, uint64_t first, uint64_t elems, const void *data)
+{
+    struct tensors *t = ctx;
+    const uint64_t bytes = row->plane == ST_PLANE_WEIGHT ? st_format_bytes((strata_dtype)row->format, elems)
+                                                         : elems * st_master_width((enum st_master)row->format);
+
+    (void)first;
+    memcpy(t->to, data, bytes);
+    t->to += bytes;
+    return STRATA_OK;
+}
+
+static strata_status read_plane(struct tensors *t, enum st_plane plane, uint32_t page, uint64_t first, uint64_t elems, void *out)
+{
+    const struct st_checkpoint *ck = t->reading->ck;
+    const struct st_reader_sink sink = {.data = copy_plane, .ctx = t};
+    const uint64_t count = st_reader_spans(NULL, ck, plane, page, first, elems);
+    struct st_reader_span *spans = st_fault_refuses("api.export") ? NULL : malloc((count + 1) * sizeof(*spans));
+    strata_status st;
+
+    if (spans == NULL)
+        return st_nomem((count + 1) * sizeof(*spans));
+    (void)st_reader_spans(spans, ck, plane, page, first, elems);
+    t->to = out;
+    st = st_reader_read(t->reader, spans, count, &sink);
+    free(spans);
+    return st;
+}
+
+/* As fp32: of what is trained the masters. */
+static strata_status read_values(struct tensors *t, const struct st_manifest_group *g, uint64_t first, uint64_t elems)
+{
+    const struct st_kernels *kernels = st_kernels_pick("auto");
+    const bool has_master = st_manifest_has_plane(&t->reading->ck->manifest, g, ST_PLANE_MASTER);
+    strata_status st = read_plane(t, ST_PLANE_WEIGHT, g->page, first, elems, t->weight);
+
+    if (st == STRATA_OK && has_master)
+        st = read_plane(t, ST_PLANE_MASTER, g->page, first, elems, t->master);
+    if (st != STRATA_OK)
+        return st;
+    if (!has_master)
+        st_widen(kernels, t->values, t->weight, g->format, elems);
+    else if (st_master_of(g->format) == ST_MASTER_SPLIT)
+        kernels->master_join(t->values, (const uint16_t *)(const void *)t->weight, (const int16_t *)(const void *)t->master,
+                             elems);
+    else
+        memcpy(t->values, t->master, elems * sizeof(float));
+    return STRATA_OK;
+}
+
+static const struct st_manifest_group *group_of(const struct st_manifest *m, const struct st_manifest_tensor *tensor)
+{
+    const struct st_manifest_group *g;
+
+    for (uint32_t i = 0; (g = st_manifest_group(m, tensor->page, i)) != NULL; i++)
+        if (tensor->offset >= g->offset && tensor->offset + tensor->elems <= g->offset + g->elems)
+            return g;
+    return NULL;
+}
+
+static strata_status read_tensor(struct tensors *t, const struct st_manifest_tensor *tensor)
+{
+    const struct st_manifest *m = &t->reading->ck->manifest;
+    const struct st_manifest_group *g = group_of(m, tensor);
+    struct strata_verify_tensor told = {.name = tensor->name, .shape = tensor->shape, .elems = tensor->elems};
+    strata_status st = STRATA_OK;
+
+    if (g == NULL || g->format == STRATA_NF4)
+        return st_error(STRATA_E_CORRUPT, "%s: its tensor %s lies in no group of numbers", t->reading->ck->path, tensor->name);
+    told.dtype = g->format;
+    for (uint64_t first = 0, n; first < tensor->elems && st == STRATA_OK; first += n) {
+        n = tensor->elems - first < TENSOR_PART_ELEMS ? tensor->elems - first : TENSOR_PART_ELEMS;
+        st = read_values(t, g, tensor->offset + first, n);
+        t->done += n * sizeof(float);
+        if (st == STRATA_OK && !(t->take(t->take_ctx, &told, first, n, t->values) && progress(t->reading, t->done, t->total)))
+            st = st_error(STRATA_E_CANCELLED, "%s: ended before all of it was read", t->reading->ck->path);
+    }
+    return st;
+}
+
+static strata_status read_tensors(struct tensors *t)
+{
+    const struct st_manifest *m = &t->reading->ck->manifest;
+    strata_status st = STRATA_OK;
+
+    if (!is_of_layers(m))
+        return st_error(STRATA_E_INPUT, "%s: it is of a model of strata's: export writes it", t->reading->ck->path);
+    t->values = st_fault_refuses("api.export") ? NULL : malloc(3 * TENSOR_PART_ELEMS * sizeof(*t->values));
+    if (t->values == NULL)
+        return st_nomem(3 * TENSOR_PART_ELEMS * sizeof(*t->values));
+    t->weight = t->values + TENSOR_PART_ELEMS;
+    t->master = t->weight + TENSOR_PART_ELEMS;
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        t->total += m->tensors[i].elems * sizeof(float);
+    st = st_reader_open(&t->reader, t->reading->ck, NULL);
+    for (uint32_t i = 0; i < m->tensor_count && st == STRATA_OK; i++)
+        st = read_tensor(t, &m->tensors[i]);
+    st_reader_close(t->reader);
+    free(t->values);
+    return st;
+}
+
+strata_status strata_verify_tensors(const char *path, const struct strata_verify_opts *opts, strata_verify_tensor_fn *take,
+                                    void *ctx)
+{
+    struct reading r;
+    struct tensors t = {.reading = &r, .take = take, .take_ctx = ctx};
+    strata_status st;
+
+    if (path == NULL || take == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "take");
+    st = begin(&r, path, opts, "reading");
+    if (st == STRATA_OK)
+        st = read_tensors(&t);
+    st_checkpoint_close(r.ck);
+    return st;
+}
+
 /* --- as a Hugging Face directory --- */
 
 struct exporting {
@@ -259,7 +398,12 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     struct st_model_config config;
     struct st_model *model = NULL;
     char files[ST_PATH_MAX];
-    strata_status st = st_checkpoint_model_dir(files, r->ck);
+    strata_status st = is_of_layers(&r->ck->manifest)
+                           ? st_error(STRATA_E_INPUT,
+                                      "%s: it is of layers of another program's, without config.json: strata.export() of Python, "
+                                      "and strata_verify_tensors(), read it",
+                                      r->ck->path)
+                           : st_checkpoint_model_dir(files, r->ck);
 
     if (st == STRATA_OK && (st = st_model_config_read(&config, files)) == STRATA_OK)
         st = st_model_create(&model, &config, &batch);

@@ -109,11 +109,11 @@ static strata_status compare_tensor(struct comparing *c, const struct st_workloa
     if (group->format == STRATA_NF4)
         count = (count + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS * ST_NF4_ELEMS;
     c->compared = 0;
-    spans = st_reader_weight_spans(NULL, c->ck, part->page, part->offset, count);
+    spans = st_reader_spans(NULL, c->ck, ST_PLANE_WEIGHT, part->page, part->offset, count);
     if (spans > sizeof(list) / sizeof(list[0]))
         return st_error(STRATA_E_CORRUPT, "%s: tensor %s lies in more pieces than a sample of it can: this checkpoint is damaged",
                         c->ck->path, t->name);
-    (void)st_reader_weight_spans(list, c->ck, part->page, part->offset, count);
+    (void)st_reader_spans(list, c->ck, ST_PLANE_WEIGHT, part->page, part->offset, count);
     return st_reader_read(c->reader, list, spans, &sink);
 }
 

@@ -82,13 +82,13 @@ static strata_status read_part(struct st_checkpoint_adapter *a, const struct st_
                                uint64_t count, struct taking *t)
 {
     const struct st_reader_sink sink = {.data = take, .ctx = t};
-    const uint64_t spans = st_reader_weight_spans(NULL, a->ck, part->page, part->offset + first, count);
+    const uint64_t spans = st_reader_spans(NULL, a->ck, ST_PLANE_WEIGHT, part->page, part->offset + first, count);
     struct st_reader_span *list = st_fault_refuses("run.spans") ? NULL : malloc((spans + 1) * sizeof(*list));
     strata_status st;
 
     if (list == NULL)
         return st_nomem((spans + 1) * sizeof(*list));
-    (void)st_reader_weight_spans(list, a->ck, part->page, part->offset + first, count);
+    (void)st_reader_spans(list, a->ck, ST_PLANE_WEIGHT, part->page, part->offset + first, count);
     st = st_reader_read(a->reader, list, spans, &sink);
     free(list);
     return st;

@@ -243,7 +243,8 @@ static void list_spans(const struct st_checkpoint_weights *w, struct reading *r,
 
         if (run->page != r->page || begin >= end)
             break;
-        added = st_reader_weight_spans(spans, w->ck, run->saved_page, run->saved_first + (begin - run->first), end - begin);
+        added =
+            st_reader_spans(spans, w->ck, ST_PLANE_WEIGHT, run->saved_page, run->saved_first + (begin - run->first), end - begin);
         for (uint64_t s = 0; spans != NULL && s < added; at += spans[s++].elems)
             r->to[r->span_count + s] = at;
         r->span_count += added;

@@ -94,6 +94,34 @@ STRATA_API strata_status strata_verify_digest(const char *path, const struct str
 STRATA_API strata_status strata_verify_export(const char *path, const char *dir, const struct strata_export_opts *how,
                                               const struct strata_verify_opts *opts);
 
+/** A tensor of layers of others (strata/layers.h).  Texts are borrowed during the call that gets it. */
+struct strata_verify_tensor {
+    const char *name;
+    const char *shape;  /**< "2x3" */
+    strata_dtype dtype; /**< of the weights that the run computed with */
+    uint64_t elems;
+};
+
+/** Gets elements [first, first + count) of a tensor.  The parts of one follow each other. @return false: the reading ends */
+typedef bool strata_verify_tensor_fn(void *ctx, const struct strata_verify_tensor *tensor, uint64_t first, uint64_t count,
+                                     const float *values);
+
+/**
+ * Hand over the tensors of a checkpoint of layers of others, at full precision: of those that are trained the fp32 masters, of
+ * frozen ones the weights.  Every tile is compared with its checksum before.
+ *
+ * @param take  called on the caller's thread
+ * @param ctx   passed to it
+ *
+ * @return as strata_verify_digest(), and
+ *         STRATA_E_INPUT      it is of a model of strata's: strata_verify_export() writes that
+ *         STRATA_E_CANCELLED  `take` returned false
+ *
+ * Cost    reads weights and masters once; about 52 MiB of memory.
+ */
+STRATA_API strata_status strata_verify_tensors(const char *path, const struct strata_verify_opts *opts,
+                                               strata_verify_tensor_fn *take, void *ctx);
+
 /** Whether a path names a checkpoint, or a directory that has some; nothing is checked.
  *
  *  @return STRATA_E_INVAL  an argument is NULL

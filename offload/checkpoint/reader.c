@@ -320,8 +320,8 @@ static bool group_at(const struct st_manifest *m, uint32_t page, uint64_t elemen
     return false;
 }
 
-uint64_t st_reader_weight_spans(struct st_reader_span *out, const struct st_checkpoint *ck, uint32_t page, uint64_t first,
-                                uint64_t elems)
+uint64_t st_reader_spans(struct st_reader_span *out, const struct st_checkpoint *ck, enum st_plane plane, uint32_t page,
+                         uint64_t first, uint64_t elems)
 {
     const struct st_extent_row *row;
     uint64_t count = 0, end;
@@ -331,7 +331,7 @@ uint64_t st_reader_weight_spans(struct st_reader_span *out, const struct st_chec
         return 0;
     first -= st_manifest_group(&ck->manifest, page, group)->offset;
     end = first + elems;
-    row = st_checkpoint_rows(ck, page, group, ST_PLANE_WEIGHT, first, elems, &count);
+    row = st_checkpoint_rows(ck, page, group, plane, first, elems, &count);
     for (uint64_t i = 0; out != NULL && i < count; i++, row++) {
         const uint64_t from = row->first > first ? row->first : first, row_end = row->first + row->elems;
 

@@ -40,11 +40,11 @@ void st_reader_close(struct st_reader *r); /* NULL: nothing */
  *  @return the first status of the sink that is not OK; E_CORRUPT */
 strata_status st_reader_read(struct st_reader *r, const struct st_reader_span *spans, uint64_t count,
                              const struct st_reader_sink *sink);
-/** Spans of the weights that lie side by side in one group of a page, in their order.
+/** Spans of a plane's elements that lie side by side in one group of a page, in their order.
  *  @param out    [the returned count]; NULL: they are only counted
  *  @param first  from the page's start
- *  @return 0: they are in no group */
-uint64_t st_reader_weight_spans(struct st_reader_span *out, const struct st_checkpoint *ck, uint32_t page, uint64_t first,
-                                uint64_t elems);
+ *  @return 0: they are in no group, or it has no such plane */
+uint64_t st_reader_spans(struct st_reader_span *out, const struct st_checkpoint *ck, enum st_plane plane, uint32_t page,
+                         uint64_t first, uint64_t elems);
 
 #endif

@@ -149,11 +149,11 @@ static uint64_t list_weights(struct st_reader_span *spans, const struct st_check
     uint64_t count = 0;
 
     for (uint32_t i = 0; i < m->tensor_count; i++)
-        count += st_reader_weight_spans(spans != NULL ? spans + count : NULL, ck, m->tensors[i].page, m->tensors[i].offset,
-                                        m->tensors[i].elems);
+        count += st_reader_spans(spans != NULL ? spans + count : NULL, ck, ST_PLANE_WEIGHT, m->tensors[i].page,
+                                 m->tensors[i].offset, m->tensors[i].elems);
     for (uint32_t i = 0; m->tensor_count == 0 && i < m->group_count; i++)
-        count += st_reader_weight_spans(spans != NULL ? spans + count : NULL, ck, m->groups[i].page, m->groups[i].offset,
-                                        m->groups[i].elems);
+        count += st_reader_spans(spans != NULL ? spans + count : NULL, ck, ST_PLANE_WEIGHT, m->groups[i].page,
+                                 m->groups[i].offset, m->groups[i].elems);
     return count;
 }
 

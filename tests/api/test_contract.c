@@ -13,6 +13,12 @@
 
 /* --- arguments --- */
 
+static bool no_tensor(void *ctx, const struct strata_verify_tensor *tensor, uint64_t first, uint64_t count, const float *values)
+{
+    (void)ctx, (void)tensor, (void)first, (void)count, (void)values;
+    return false;
+}
+
 TEST(nothing_is_called_with_null)
 {
     int32_t ids[4] = {0};
@@ -60,6 +66,8 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_verify(path, NULL, NULL), "damages is NULL");
     assert_refused(strata_verify_digest(NULL, NULL, hex, hex), "path is NULL");
     assert_refused(strata_verify_digest(path, NULL, hex, NULL), "state is NULL");
+    assert_refused(strata_verify_tensors(NULL, NULL, no_tensor, NULL), "path is NULL");
+    assert_refused(strata_verify_tensors(path, NULL, NULL, NULL), "take is NULL");
     assert_refused(strata_verify_find(NULL, &found), "path is NULL");
     assert_refused(strata_verify_find(path, NULL), "found is NULL");
     assert_refused(strata_verify_older(NULL, older), "path is NULL");

@@ -3,6 +3,7 @@
 #include "api/handles.h"
 #include "core/base/fault.h"
 #include "strata/checkpoint.h"
+#include "strata/verify.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/api/layers_net.h"
 #include "tests/common/scratch.h"
@@ -76,6 +77,64 @@ TEST(a_resumed_run_has_the_same_bits)
 {
     save_and_go_on("memory", false);
     save_and_go_on("nvme", true);
+}
+
+/* --- without an engine --- */
+
+struct told {
+    struct net *net;
+    uint32_t tensors;
+    bool ends;
+};
+
+/* What the engine that has saved says of the same tensor. */
+static bool compare(void *ctx, const struct strata_verify_tensor *tensor, uint64_t first, uint64_t count, const float *values)
+{
+    static float here[NET_WIDTH * NET_WIDTH];
+    struct told *t = ctx;
+    char shape[32];
+    uint32_t index;
+
+    assert_int_equal(first, 0);
+    assert_int_equal(count, tensor->elems);
+    assert_ok(strata_engine_find_tensor(t->net->engine, tensor->name, &index));
+    assert_int_equal(tensor->dtype, t->net->info[index].dtype);
+    snprintf(shape, sizeof(shape), "%llu", (unsigned long long)t->net->info[index].shape[0]);
+    assert_int_equal(strncmp(tensor->shape, shape, strlen(shape)), 0);
+    assert_ok(strata_engine_read_tensor(t->net->engine, index, STRATA_PLANE_WEIGHT, 0, count, STRATA_F32, here));
+    assert_memory_equal(here, values, count * sizeof(float));
+    t->tensors++;
+    return !t->ends;
+}
+
+TEST(tensors_are_read_with_their_masters)
+{
+    static const char *const precisions[] = {"bf16.enabled=false", "bf16.enabled=true", "fp16.enabled=true"};
+
+    for (uint32_t p = 0; p < 3; p++) {
+        const char *overrides[8];
+        struct net n;
+        struct strata_saved saved = STRATA_SAVED_INIT;
+        struct told told = {.net = &n};
+        struct net_opts o;
+        char name[32];
+
+        snprintf(name, sizeof(name), "tensors-%u", p);
+        open_saves(&o, overrides, name, true);
+        overrides[o.override_count++] = precisions[p];
+        assert_ok(net_start(&n, &o));
+        for (uint64_t step = 0; step < 2; step++)
+            assert_ok(net_step(&n, step));
+        assert_ok(strata_engine_save(n.engine, NULL));
+        assert_ok(strata_engine_flush(n.engine));
+        assert_ok(strata_engine_saved(n.engine, true, &saved));
+        assert_ok(strata_verify_tensors(scratch_path(name), NULL, compare, &told));
+        assert_int_equal(told.tensors, NET_TENSORS);
+        told.ends = true;
+        assert_status(strata_verify_tensors(scratch_path(name), NULL, compare, &told), STRATA_E_CANCELLED, "before all of it");
+        assert_status(strata_verify_export(scratch_path(name), scratch_path("out"), NULL, NULL), STRATA_E_INPUT, "of layers");
+        net_close(&n);
+    }
 }
 
 /* --- beside a step --- */
