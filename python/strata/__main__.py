@@ -1,11 +1,40 @@
-"""python -m strata: the program `strata` of this package, with its arguments.  `report` is Python's own."""
+"""python -m strata: the program `strata` of this package, with its arguments.  `report` is Python's own, and `export` of what an engine
+of strata.torch has saved."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from pathlib import Path
 
 from ._library import path_of_program
+from .errors import Error
+
+
+def _is_of_an_engine(word: str) -> bool:
+    at = Path(word)
+    latest = at / "latest"
+    if latest.is_file() and not latest.is_symlink():
+        at = at / latest.read_text().strip()
+    return (at / "client-0.pt").is_file()
+
+
+def _export(words: list[str]) -> int:
+    from .files import export
+
+    parser = argparse.ArgumentParser("strata export", description="Writes what an engine has saved as model.safetensors.")
+    parser.add_argument("checkpoint", help="of strata.torch or strata.deepspeed: a directory of checkpoints, or one of them")
+    parser.add_argument("--out", required=True, metavar="DIR")
+    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="default: that of the run's weights")
+    parser.add_argument("--overwrite", action="store_true")
+    given = parser.parse_args(words)
+    try:
+        print(export(given.checkpoint, given.out, dtype=given.dtype, overwrite=given.overwrite) / "model.safetensors")
+    except (Error, OSError) as error:
+        print(f"strata: error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def main() -> None:
@@ -13,6 +42,8 @@ def main() -> None:
         from ._page import main as report
 
         sys.exit(report(sys.argv[2:]))
+    if sys.argv[1:2] == ["export"] and any(_is_of_an_engine(word) for word in sys.argv[2:]):
+        sys.exit(_export(sys.argv[2:]))
     program = path_of_program()
     os.execv(program, [str(program), *sys.argv[1:]])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,15 +19,26 @@ def export(
     out: Text,
     *,
     model: Text | None = None,
+    dtype: str | None = None,
     merge: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Write a checkpoint's weights as a directory of Hugging Face's; returns it.
 
+    One that strata.torch or strata.deepspeed has saved becomes model.safetensors, with the module's names, shapes and buffers.
+
+    dtype  of that: "fp32", the masters, "bf16" or "fp16"; default: that of the run's weights
     merge  the checkpoint, or directory, has an adapter: `out` is the model with it added to its weights
     model  with merge: the model that the adapter was trained beside; default: the one that its run began with
     """
+    if (Path(os.fsdecode(checkpoint)) / "client-0.pt").is_file() or (Path(os.fsdecode(checkpoint)) / "latest").is_file():
+        from .torch import exported  # which needs torch
+
+        if exported.place_of(checkpoint) is not None:
+            return exported.export(checkpoint, out, dtype, overwrite, progress)
+    if dtype is not None:
+        raise ValueError("dtype: a run of a model of strata's is written in its own")
     stop = Stop(progress)
 
     def work() -> Path:

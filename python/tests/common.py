@@ -57,3 +57,8 @@ def python(script: str, *arguments: str, timeout: float = 60) -> subprocess.Comp
     return subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+def python_module(*words: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run `python -m` of these words."""
+    return subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=timeout, check=False)

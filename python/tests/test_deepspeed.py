@@ -11,6 +11,7 @@ import os
 import sys
 import unittest
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -27,7 +28,7 @@ from strata.deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
 from strata.deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
 from strata.deepspeed.runtime import lr_schedules
 
-from .common import InScratch, python
+from .common import InScratch, python, python_module
 
 CONFIG = {
     "train_batch_size": 8,
@@ -580,6 +581,66 @@ class Checkpoints(Engines):
         fresh = net(9)
         fresh.load_state_dict(saved)
         self.assertTrue(torch.equal(fresh[0].weight, engine.module[0].weight))
+
+    def test_as_safetensors(self) -> None:
+        """Masters bit for bit; by default what the module computes with; tied and frozen parameters, and buffers."""
+        zero = importlib.import_module("strata.deepspeed.utils.zero_to_fp32")
+        for number, enabled in enumerate((False, True)):
+            model = net()
+            model.add_module("tied", torch.nn.Linear(6, 16))
+            model.tied.weight = model[0].weight
+            model.forward = lambda x, model=model: model[3](model[2](model[1](model[0](x))))
+            model[3].bias.requires_grad_(False)
+            where, out = str(self.scratch / f"masters{number}"), self.scratch / f"out{number}"
+            engine = self.engine(without(bf16={"enabled": enabled}), model)
+            inputs = torch.randn(4, 6, dtype=torch.bfloat16 if enabled else torch.float32)
+            for _ in range(4):
+                engine.backward(engine(inputs).float().square().mean())
+                engine.step()
+            engine.save_checkpoint(where)
+            there = model.state_dict()
+            masters = zero.get_fp32_state_dict_from_zero_checkpoint(where)
+            self.assertEqual(list(masters), list(there))
+            for index, kept in enumerate(engine._kept):
+                wanted = torch.empty(kept.parameter.shape)
+                engine._layers.read(index, "WEIGHT", wanted.data_ptr())
+                self.assertTrue(torch.equal(masters[kept.name], wanted), kept.name)
+            for dtype, wanted in ((None, there), ("fp32", masters)):
+                strata.export(where, out, dtype=dtype, overwrite=dtype is not None)
+                found = read_safetensors(out / "model.safetensors")
+                self.assertEqual(found.keys(), wanted.keys())
+                for name, value in wanted.items():
+                    self.assertEqual((found[name].dtype, found[name].shape), (value.dtype, value.shape), name)
+                    self.assertTrue(torch.equal(found[name], value), name)
+            again = zero.load_state_dict_from_zero_checkpoint(net(9), where)
+            self.assertTrue(torch.equal(again[3].bias, masters["3.bias"]))
+            zero.convert_zero_checkpoint_to_fp32_state_dict(where, str(out), exclude_frozen_parameters=True)
+            self.assertEqual(masters.keys() - torch.load(out / "pytorch_model.bin").keys(), {"3.bias"})
+            self.assertRaisesRegex(FileExistsError, "overwrite=True", strata.export, where, out)
+            done = python_module("strata", "export", where, "--out", str(out / "program"), "--dtype", "bf16")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(read_safetensors(out / "program" / "model.safetensors")["0.weight"].dtype, torch.bfloat16)
+        self.assertRaisesRegex(ValueError, "fp8", strata.export, where, out, dtype="fp8")
+        self.assertRaisesRegex(
+            FileNotFoundError, "no checkpoint never", zero.get_fp32_state_dict_from_zero_checkpoint, where, "never"
+        )
+        damaged = self.scratch / "masters1" / "global_step2" / "strata" / "set.0"
+        data = bytearray(damaged.read_bytes())
+        data[100] ^= 1
+        damaged.write_bytes(data)
+        self.assertRaisesRegex(strata.Error, "checksum", zero.get_fp32_state_dict_from_zero_checkpoint, where)
+
+
+def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    types = {"F32": torch.float32, "BF16": torch.bfloat16, "I64": torch.int64}
+    made = {}
+    for name, told in json.loads(data[8:begin]).items():
+        if name != "__metadata__":
+            first, end = (begin + at for at in told["data_offsets"])
+            made[name] = torch.frombuffer(bytearray(data[first:end]), dtype=types[told["dtype"]]).view(told["shape"])
+    return made
 
 
 class Names(Engines):

@@ -31,6 +31,7 @@ from .._library import Library
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
+from .exported import names_of
 from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
@@ -485,6 +486,7 @@ class Engine(torch.nn.Module):
             beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
             beside["optimizer"] = self.optimizer.state_dict()
             beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
+            beside["names"] = names_of(self.module, self._kept) if rank == 0 else {}
             self._saves.save(self._layers, place, beside, latest)
             self.saved()
             return place

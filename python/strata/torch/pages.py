@@ -70,9 +70,9 @@ def cut(
     for i, k in enumerate(kept):
         k.index = i
     for name, named, inner in pieces:
-        tensors = [Tensor(_short(k.name), tuple(k.parameter.shape), k.group) for k in kept[at : at + len(named)]]
+        tensors = [Tensor(short(k.name), tuple(k.parameter.shape), k.group) for k in kept[at : at + len(named)]]
         boundary_bytes = 0 if inner is None or resident else ordered[inner]
-        layers.append(Layer(_short(name), tensors, inner is None or resident, boundary_bytes))
+        layers.append(Layer(short(name), tensors, inner is None or resident, boundary_bytes))
         at += len(named)
     return layers, kept, [inner for _, _, inner in pieces]
 
@@ -135,7 +135,7 @@ def _check_apart(kept: list[Kept]) -> None:
             raise ValueError(f"{k.name} lies in the memory of {other}: tie them as one parameter, or clone one")
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """A name as long as strata takes one."""
     data = name.encode()
     if len(data) <= _NAME:

@@ -1,9 +1,9 @@
 """Checkpoints of an engine, DIRECTORY/TAG: strata's own, linked, and beside it what PyTorch keeps.
 
-    step20/strata/          a checkpoint of strata's
-    step20/client-0.pt      what rank 0 saves beside it, and client-0.json with its checksum and step
-    step20.new/             one that is not whole yet; it takes the name by a rename
-    step20.old/             the one that was replaced, for as long as that takes; load() takes it where there is no step20
+step20/strata/          a checkpoint of strata's
+step20/client-0.pt      what rank 0 saves beside it, and client-0.json with its checksum and step
+step20.new/             one that is not whole yet; it takes the name by a rename
+step20.old/             the one that was replaced, for as long as that takes; load() takes it where there is no step20
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class Saves:
                 f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
             )
         rank = _rank(layers)
-        shared = _read_beside(place, 0, trusted)
-        own = _read_beside(place, rank, trusted) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
+        shared = read_beside(place, 0, trusted)
+        own = read_beside(place, rank, trusted) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
         return place, shared, own
 
     def resume(self, layers: Layers, place: Path) -> None:
@@ -210,7 +210,7 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def _read_beside(place: Path, rank: int, trusted: bool) -> dict[str, Any]:
+def read_beside(place: Path, rank: int, trusted: bool) -> dict[str, Any]:
     path = place / f"client-{rank}.pt"
     data = path.read_bytes()
     try:
