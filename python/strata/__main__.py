@@ -1,5 +1,7 @@
-"""python -m strata: the program `strata` of this package, with its arguments.  `report` is Python's own, and `export` of what an engine
-of strata.torch has saved."""
+"""python -m strata: the program `strata` of this package, with its arguments.
+
+`report` is Python's own, and so is `export` of what an engine of strata.torch has saved.
+"""
 
 from __future__ import annotations
 
