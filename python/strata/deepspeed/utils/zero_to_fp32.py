@@ -17,7 +17,7 @@ def get_fp32_state_dict_from_zero_checkpoint(
     checkpoint_dir: str, tag: str | None = None, exclude_frozen_parameters: bool = False, lazy_mode: bool = False
 ) -> dict[str, torch.Tensor]:
     """Masters and buffers by the module's names.  lazy_mode: all of it is read at once in any case."""
-    return saved_at(checkpoint_dir, tag).state_dict(exclude_frozen_parameters)
+    return saved_at(checkpoint_dir, tag, trusted=True).state_dict(exclude_frozen_parameters)
 
 
 def convert_zero_checkpoint_to_fp32_state_dict(
@@ -29,7 +29,7 @@ def convert_zero_checkpoint_to_fp32_state_dict(
     exclude_frozen_parameters: bool = False,
 ) -> None:
     """One file, pytorch_model.bin or model.safetensors: max_shard_size does not cut it."""
-    saved = saved_at(checkpoint_dir, tag)
+    saved = saved_at(checkpoint_dir, tag, trusted=True)
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     if safe_serialization:
         if exclude_frozen_parameters:
