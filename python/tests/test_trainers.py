@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 import unittest
+import warnings
 from typing import Any
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "accelerate", "peft")):
@@ -83,7 +84,9 @@ class Trainers(InScratch):
         config = peft.LoraConfig(r=4, target_modules=["c_attn"], task_type="CAUSAL_LM", fan_in_fan_out=True)
 
         def run(kind: type, name: str) -> list[float]:
-            trainee = peft.get_peft_model(model(), config)
+            with warnings.catch_warnings():  # PEFT asks transformers 5.24 for what that deprecates
+                warnings.simplefilter("ignore", FutureWarning)
+                trainee = peft.get_peft_model(model(), config)
             return self.losses(self.trained(kind, name, trainee))
 
         torch.manual_seed(3)
