@@ -644,6 +644,46 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 class Names(Engines):
+    def test_what_is_known_of_a_parameter(self) -> None:
+        from strata.deepspeed import utils
+
+        engine, model = self.engine(without(bf16={"enabled": True})), None
+        model = engine.module
+        p = model[0].weight
+        self.assertIsNone(utils.safe_get_full_grad(p))
+        inputs = torch.randn(4, 6, dtype=torch.bfloat16)
+        for _ in range(2):
+            engine.backward(engine(inputs).float().square().mean())
+            engine.step()
+        self.assertTrue(torch.equal(utils.safe_get_full_fp32_param(p).to(torch.bfloat16), p))
+        engine.backward(engine(inputs).float().square().mean())
+        plain = copy.deepcopy(model)
+        (plain(inputs).float().square().mean() / 2).backward()
+        self.assertTrue(torch.allclose(utils.safe_get_full_grad(p), plain[0].weight.grad.float(), rtol=0.02, atol=1e-4))
+        self.assertGreater(utils.safe_get_full_optimizer_state(p, "exp_avg_sq").sum().item(), 0)  # within a step
+        engine.step()
+        engine.backward(engine(inputs).float().square().mean())
+        engine.step()
+        utils.safe_set_full_fp32_param(p, torch.ones(16, 6))
+        utils.safe_set_full_optimizer_state(p, torch.full((16, 6), 0.5), "exp_avg")
+        self.assertTrue(bool((p == 1).all()))
+        self.assertEqual(utils.safe_get_full_optimizer_state(p, "exp_avg").unique().tolist(), [0.5])
+        self.assertIsNone(utils.safe_get_full_fp32_param(net()[0].weight))
+        self.assertRaisesRegex(ValueError, "of no engine", utils.safe_set_full_fp32_param, net()[0].weight, p)
+        self.assertRaisesRegex(ValueError, "exp_max", utils.safe_get_full_optimizer_state, p, "exp_max")
+        self.assertRaises(AttributeError, lambda: utils.safe_set_full_grad)
+
+    def test_a_traceback_of_the_scripts_own(self) -> None:
+        script = self.scratch / "fails.py"
+        script.write_text(
+            "import torch, deepspeed\ndeepspeed.initialize(model=torch.nn.Linear(2, 2), config={'train_batch_size': 0})\n"
+        )
+        told = python_module("strata.deepspeed", str(script)).stderr.strip().splitlines()
+        self.assertEqual(len(told), 4)
+        self.assertIn("fails.py", told[1])
+        self.assertIn("train_batch_size", told[-1])
+        self.assertFalse(any("strata/deepspeed" in line for line in told))
+
     def test_zero_contexts(self) -> None:
         with deepspeed.zero.Init(config_dict_or_path=CONFIG):
             model = net()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,19 @@ from .logging import log_dist, logger
 
 __all__ = ["log_dist", "logger", "set_z3_leaf_modules"]
 
-__getattr__ = missing(__name__)
+_absent = missing(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FRAGMENTS:  # which needs the engine, and that this
+        return getattr(importlib.import_module(f"{__name__}.tensor_fragment"), name)
+    return _absent(name)
+
+
+_FRAGMENTS = (
+    *("safe_get_full_fp32_param", "safe_get_full_grad", "safe_get_full_optimizer_state"),
+    *("safe_set_full_fp32_param", "safe_set_full_optimizer_state"),
+)
 
 
 def set_z3_leaf_modules(
