@@ -53,6 +53,7 @@ def _svg(figure: Any, label: str) -> str:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->| id=\"[A-Za-z0-9.]+_\d+\"", "", text[text.index("<svg") :], flags=re.S)
+    text = re.sub(r" d=\"[^\"]*", lambda path: re.sub(r"(\.\d\d)\d+|\n", r"\1", path[0]), text)  # a hundredth of a pixel
     for ours in (_INK, _LINE, COLOURS[0]):
         text = text.replace(ours, _own(ours))
     width, height = (float(n) for n in re.findall(r"(?:width|height)=\"([\d.]+)pt\"", text[:500])[:2])
@@ -145,6 +146,7 @@ def _drive(axes: Any, runs: Sequence[Run]) -> bool:
         x, y = _thinned(runs[number].column("step"), moved)
         axes.plot(x, [v / unit for v in y], dashes, color=COLOURS[number % len(COLOURS)], label=runs[number].name)
     axes.set(xlabel="step", ylabel=name)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     return most > 0
 
 
@@ -233,33 +235,44 @@ def _merged(spans: Sequence[Span], least: float) -> dict[tuple[int, str], list[t
     return merged
 
 
+def _bars(axes: Any, pieces: Sequence[tuple[float, float]], top: float, height: float, **how: Any) -> None:
+    """Bars of one look as one path, so that many are small."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    corners = [
+        (x, y) for x, w in pieces for x, y in ((x, top), (x + w, top), (x + w, top + height), (x, top + height), (x, top))
+    ]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(pieces)
+    axes.add_patch(PathPatch(Path(corners, codes), linewidth=0, **how))
+
+
 def lanes(step: TracedStep, width: float) -> Any:
     """A row for each lane over time; what nothing could run for is hatched, and falls through all rows."""
     used = {name: spans for name, spans in step.lanes.items() if spans or name == "compute"}
     deep = {name: 1 + max((span.row for span in spans), default=0) for name, spans in used.items()}
     heights = {name: max(1.0, 0.45 * rows) for name, rows in deep.items()}
+    bottom, unit = sum(heights.values()), 1 if step.seconds >= 1 else 1000
     with _style():
-        figure = _figure(width, 52 + 24 * sum(heights.values()) + 20 * -(-len(PAINTS) * 85 // int(width)))
-        axes, unit, top, ticks = figure.add_subplot(), 1e3, 0.0, []
+        figure = _figure(width, 52 + 24 * bottom + 20 * -(-len(PAINTS) * 85 // int(width)))
+        axes, top, middles = figure.add_subplot(), 0.0, []
         for name, spans in used.items():
+            bar = heights[name] * 0.8 / deep[name]
             for (row, kind), pieces in _merged(spans, 0.6 * step.seconds / width).items():
-                bar = heights[name] * 0.8 / deep[name]
                 times = [(start * unit, length * unit) for start, length in pieces]
-                hatch: dict[str, Any] = {"hatch": "////", "edgecolor": _LINE} if name == "stall" else {}
-                axes.broken_barh(times, (top + row * bar, bar), facecolor=PAINTS[kind], linewidth=0, **hatch)
                 if name == "stall":
-                    for start, length in times:
-                        axes.axvspan(start, start + length, color=_LINE, alpha=0.25, linewidth=0, zorder=0)
-            share = 100 * step.busy(name) / step.seconds
-            ticks.append((top + heights[name] * 0.4, name, f"{share:.0f} %"))
+                    _bars(axes, times, -0.2, bottom + 0.2, facecolor=_LINE, alpha=0.25, zorder=0)
+                hatch = {"hatch": "////", "edgecolor": _LINE} if name == "stall" else {}
+                _bars(axes, times, top + row * bar, bar, facecolor=PAINTS[kind], **hatch)
+            middles.append(top + heights[name] * 0.4)
             top += heights[name]
-        axes.set(xlim=(0, step.seconds * unit), ylim=(top, -0.2), xlabel="ms")
-        axes.set_yticks([y for y, *_ in ticks], [name for _, name, _ in ticks])
-        axes.tick_params(axis="y", length=0)
+        axes.set(xlim=(0, step.seconds * unit), ylim=(bottom, -0.2), xlabel="s" if unit == 1 else "ms")
+        axes.set_yticks(middles, used)
         right = axes.secondary_yaxis("right")
-        right.set_yticks([y for y, *_ in ticks], [share for *_, share in ticks])
-        right.tick_params(length=0)
+        right.set_yticks(middles, [f"{100 * step.busy(name) / step.seconds:.0f} %" for name in used])
         right.spines.right.set_visible(False)
+        for axis in (axes, right):
+            axis.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         kinds = [kind for kind in PAINTS if any(span.kind == kind for spans in used.values() for span in spans)]
         _legend(figure, [(kind, PAINTS[kind]) for kind in kinds], max(2, int(width // 95)))

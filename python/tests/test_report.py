@@ -246,6 +246,10 @@ class Writing(InRuns):
         self.assertEqual(list(strata.plot(trace=trace).figures), ["lanes"])
         self.assertIn("loss", repr(plot))
 
+    def test_small_numbers_stay_what_they_are(self) -> None:
+        page = self.report([{**STEP, "lr": 0.001}, {**STEP, "step": 2, "lr": 0.0002}])
+        self.assertIn("0.0004", page.words)  # a label of the rate's axis
+
     def test_many_steps_are_thinned(self) -> None:
         steps = [{"step": i, "loss": 1 / i, "step_seconds": 0.1} for i in range(1, 20001)]
         line = strata.plot(steps).figures["loss"].axes[0].lines[0]
