@@ -58,7 +58,8 @@ static const char *params_text(char buf[64], const struct st_workload *w, bool t
     return buf;
 }
 
-const char *st_plan_step_text(char buf[80], const struct st_plan *plan)
+/* "2 x 1 x 4 sequences of 1024 tokens": ranks, where there are several, accumulation, micro-batch. */
+static const char *step_text(char buf[80], const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
     char ranks[24] = "";
@@ -84,7 +85,7 @@ static void print_model(const struct st_plan *plan, FILE *file)
     if (st_experts_count(w) > 0)
         snprintf(experts, sizeof(experts), ", %u slices of experts", st_experts_count(w));
     st_print(file, "%s: %s%s, %u blocks%s; a step is %s%s\n", w->name, params_text(all, w, false, " parameters"), frozen,
-             st_block_count(w), experts, st_plan_step_text(step, plan), leaves);
+             st_block_count(w), experts, step_text(step, plan), leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
@@ -262,7 +263,8 @@ static uint32_t streamed_pages(const struct st_plan *plan)
     return count;
 }
 
-uint32_t st_report_resident(const struct st_program *program)
+/* Whose weights stay on the device whole. */
+static uint32_t resident_pages(const struct st_program *program)
 {
     uint32_t count = 0;
 
@@ -292,7 +294,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         "their "
         "logits, activation checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
-        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", st_report_resident(&plan->program),
+        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", resident_pages(&plan->program),
         w->page_count, plan->decided.kept_blocks, st_block_count(w), plan->decided.kept_slices, st_slice_count(w),
         st_tier_name(plan->decided.activation_tier));
     if (sliced_pages(plan) > 0)
@@ -470,7 +472,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "activation_tier", st_tier_name(plan->decided.activation_tier));
     st_json_put_string(w, "moments", st_moment_format_name(plan->program.moment_format));
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
-    st_json_put_u64(w, "resident_pages", st_report_resident(&plan->program));
+    st_json_put_u64(w, "resident_pages", resident_pages(&plan->program));
     st_json_put_u64(w, "sliced_pages", sliced_pages(plan));
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "streamed_pages", streamed_pages(plan));

@@ -13,19 +13,9 @@ void st_bounds_print(const struct st_case *of, FILE *file);
 /** Keys of `strata plan --json` into an object that is open. */
 void st_plan_put(const struct st_case *of, struct st_json_writer *w);
 
-/** An SVG: what lies where, and where the rates that it needs are known one simulated step.  A plan that does not fit shows what
- *  lacks.  E_NOMEM; E_INTERNAL: the program cannot proceed. */
-strata_status st_plan_draw(const struct st_case *of, FILE *file);
-
 /** One simulated step as a trace (docs/trace.md).  E_INPUT: the plan does not fit, or a rate that it needs is not known; E_NOMEM;
  *  E_INTERNAL: the program cannot proceed. */
 strata_status st_plan_trace(const struct st_case *of, FILE *file);
-
-/** "2 x 1 x 4 sequences of 1024 tokens": ranks, where there are several, accumulation, micro-batch.  @return buf */
-const char *st_plan_step_text(char buf[80], const struct st_plan *plan);
-
-/** Pages whose weights stay on the device whole. */
-uint32_t st_report_resident(const struct st_program *program);
 
 const char *st_tier_name(strata_tier tier);
 

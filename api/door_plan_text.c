@@ -105,13 +105,6 @@ strata_status strata_plan_print_ops(const struct strata_plan *plan, bool json, F
     return STRATA_OK;
 }
 
-strata_status strata_plan_draw(const struct strata_plan *plan, FILE *file)
-{
-    if (plan == NULL || file == NULL)
-        return st_error_missing(__func__, plan == NULL ? "plan" : "file");
-    return st_plan_draw(&plan->facts, file);
-}
-
 strata_status strata_plan_write_trace(const struct strata_plan *plan, FILE *file)
 {
     if (plan == NULL || file == NULL)

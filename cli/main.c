@@ -22,8 +22,7 @@
 
 /* Commands that would do their work, and write their outputs, once for each process of a launcher. */
 #define ONE_PROCESS                                                                                                              \
-    (CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE |   \
-     CLI_CMD_TRACE)
+    (CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE)
 
 struct command {
     const char *name;
@@ -85,7 +84,7 @@ static const struct command commands[] = {
      "plan.\n\n"
      "Example: how is Llama 3.1 8B trained on a 4090?\n"
      "  strata plan --model llama-3.1-8b --gpu 4090 --ram 64GB --drive 7GB/s:2TB --tokens 1B --write ds.json\n\n"
-     "--svg FILE.svg also draws the plan: what lies where, and one simulated step as lanes over time.\n\n"
+     "--trace FILE.json also writes one simulated step, lane by lane, for ui.perfetto.dev and for strata.report() of Python.\n\n"
      "A machine that is not here is named by its parts (--gpu list shows the cards), or described by a file (--machine): "
      "neither a GPU nor the directories of --nvme need be here then.\n\n"
      "Example: how long is a step of a 7B model on a 4090 with 64 GB and one drive?\n"
@@ -206,12 +205,6 @@ static const struct command commands[] = {
      "Example: what did runs that died leave behind?\n"
      "  strata verify runs/llama --pool\n"
      "  strata verify runs/llama --sweep"},
-    {"trace", CLI_CMD_TRACE, cmd_trace, "a picture of one step of a trace", "TRACE.json --svg FILE.svg [--step N]",
-     "Draws what train --trace recorded: a row per lane over time, what nothing could run for, and how busy each lane was. "
-     "docs/trace.md says how to read it; strata plan --svg draws a simulated step in the same way.\n\n"
-     "Example: the third step of a run\n"
-     "  strata train ... --trace trace.json\n"
-     "  strata trace trace.json --step 3 --svg step.svg"},
     {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory; adapters merged",
      "CHECKPOINT|DIR [--merge] --out DIR [options]",
      "Writes what train --out would have written at that step, of a checkpoint or of the newest in a directory of checkpoints: "

@@ -22,7 +22,6 @@ BEGIN {
     allow["core/json"] = "core/base/ core/system/file.h strata/"
     allow["core/yaml"] = "core/base/ core/system/file.h core/json/ strata/"
     allow["core/trace"] = "core/base/ core/system/ core/json/ strata/"
-    allow["core/picture"] = "core/base/ core/system/ core/json/ strata/"
     allow["kernels"] = "strata/"
     allow["kernels/ops"] = "kernels/op_shapes.h strata/"
     allow["kernels/isa"] = "kernels/kernels.h kernels/ops/ops.h core/base/cpu.h strata/"
@@ -97,7 +96,7 @@ BEGIN {
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
-    writers = "core/base/print.c core/base/wrap.c core/json/json_writer.c core/picture/svg.c core/trace/trace_write.c offload/config/config_print.c recipes/recipe_print.c model/hf/safetensors.c bench/io/bench_io.c bench/io/io_fio.c"
+    writers = "core/base/print.c core/base/wrap.c core/json/json_writer.c core/trace/trace_write.c offload/config/config_print.c recipes/recipe_print.c model/hf/safetensors.c bench/io/bench_io.c bench/io/io_fio.c"
     writers = writers " cli/commands/generation_text.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 

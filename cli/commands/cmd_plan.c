@@ -24,23 +24,6 @@ static strata_status print(const struct cli_run *r)
     return st;
 }
 
-strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_args *args)
-{
-    struct st_new_file file;
-    strata_status st;
-
-    if (args->svg == NULL)
-        return STRATA_OK;
-    if ((st = cli_output_create(&file, "--svg", args->svg, args)) != STRATA_OK)
-        return st;
-    if ((st = st_new_file_stream(&file)) == STRATA_OK)
-        st = strata_plan_draw(plan, file.stream);
-    if (st == STRATA_OK)
-        return st_new_file_commit(&file);
-    st_new_file_abort(&file);
-    return st;
-}
-
 strata_status cli_plan_trace(const struct strata_plan *plan, const struct cli_args *args)
 {
     struct st_new_file file;
@@ -85,9 +68,7 @@ int cmd_plan(const struct cli_args *args)
     }
     if (cli_plan_asks(args))
         return cli_plan_advice(args);
-    st = cli_output_check("--svg", args->svg, args);
-    if (st == STRATA_OK)
-        st = cli_output_check("--trace", args->trace, args);
+    st = cli_output_check("--trace", args->trace, args);
     if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);
     if (st == STRATA_OK)
@@ -107,8 +88,6 @@ int cmd_plan(const struct cli_args *args)
     if (st == STRATA_OK && shown != STRATA_OK)
         code = cli_fail(shown);
     if (st == STRATA_OK && (shown = cli_plan_trace(run.plan, args)) != STRATA_OK)
-        code = cli_fail(shown);
-    if (run.plan != NULL && (shown = cli_plan_picture(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);
     cli_checkpoints_close(&checkpoints);
     cli_run_close(&run);

@@ -18,7 +18,6 @@ int cmd_generate(const struct cli_args *args);
 int cmd_bench(const struct cli_args *args);
 int cmd_bench_step(const struct cli_args *args);
 int cmd_bench_io(const struct cli_args *args);
-int cmd_trace(const struct cli_args *args);
 int cmd_tune(const struct cli_args *args);
 int cmd_launch(const struct cli_args *args);
 

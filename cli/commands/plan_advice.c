@@ -123,12 +123,7 @@ static strata_status check_outputs(const struct cli_args *args)
     if (st == STRATA_OK && args->trace != NULL && args->write_config != NULL &&
         st_new_file_is_same(args->trace, args->write_config))
         return st_error(STRATA_E_INVAL, "--trace and --write are both %s: give each a file of its own", args->trace);
-    if (st != STRATA_OK || args->svg == NULL || (st = cli_output_check("--svg", args->svg, args)) != STRATA_OK ||
-        args->write_config == NULL)
-        return st;
-    if (!st_new_file_is_same(args->svg, args->write_config))
-        return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
+    return st;
 }
 
 static strata_status write_config(const struct cli_args *args, const struct strata_advice *advice)
@@ -270,8 +265,6 @@ int cli_plan_advice(const struct cli_args *args)
         run.plan = strata_advice_plan(advice);
         if ((shown = write_config(args, advice)) == STRATA_OK)
             shown = show(&run, advice);
-        if (shown == STRATA_OK && run.plan != NULL)
-            shown = cli_plan_picture(run.plan, args);
         if (shown == STRATA_OK && st == STRATA_OK && run.plan != NULL)
             shown = cli_plan_trace(run.plan, args);
     }

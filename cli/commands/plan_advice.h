@@ -15,7 +15,4 @@ int cli_plan_advice(const struct cli_args *args);
 /** Writes --trace, if it is given.  E_INPUT: no step can be simulated; E_NOMEM, E_IO, or what is wrong with the file's name. */
 strata_status cli_plan_trace(const struct strata_plan *plan, const struct cli_args *args);
 
-/** Writes --svg, if it is given.  E_NOMEM, E_IO, or what is wrong with the file's name. */
-strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_args *args);
-
 #endif

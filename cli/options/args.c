@@ -378,9 +378,6 @@ static strata_status args_check(const struct cli_args *args)
         return check_checked(args);
     case CLI_CMD_DIGEST:
         return require_words(args, 1, "DIR, a Hugging Face directory or a checkpoint");
-    case CLI_CMD_TRACE:
-        st = require_words(args, 1, "TRACE.json, as train --trace writes it");
-        return st == STRATA_OK ? require(args->svg != NULL, "--svg FILE.svg") : st;
     case CLI_CMD_VERIFY:
         return require_words(args, 1, "DIR, a checkpoint or what --save named");
     case CLI_CMD_EXPORT:

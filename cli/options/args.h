@@ -24,7 +24,6 @@ enum cli_command {
     CLI_CMD_VERIFY = 4096,
     CLI_CMD_EXPORT = 8192,
     CLI_CMD_IMPORT = 16384,
-    CLI_CMD_TRACE = 32768,
     CLI_CMD_LAUNCH = 65536,
 };
 
@@ -70,12 +69,12 @@ struct cli_args {
     uint64_t max_samples, show;
     double val_size;
     bool train_on_prompt, mask_history, turn_ends, as_trl, strict, no_shuffle;
-    bool is_a_run;                /* the words are LLaMA-Factory's */
-    struct cli_list words;        /* over the trainer's file; owned */
-    struct cli_list word_options; /* of those, where options stand */
-    const char *recipe_file;      /* NULL: the words are all of it */
-    struct strata_recipe *recipe; /* the trainer's file that was named; owned */
-    double epochs;                /* train; 0: max_steps is given */
+    bool is_a_run;                           /* the words are LLaMA-Factory's */
+    struct cli_list words;                   /* over the trainer's file; owned */
+    struct cli_list word_options;            /* of those, where options stand */
+    const char *recipe_file;                 /* NULL: the words are all of it */
+    struct strata_recipe *recipe;            /* the trainer's file that was named; owned */
+    double epochs;                           /* train; 0: max_steps is given */
     double save_part, eval_part, print_part; /* of the run, from one to the next; 0: a count of steps says it */
     bool save_epochs, eval_epochs;           /* at the end of each instead */
     double heldout, top_p, repetition_penalty;
@@ -85,8 +84,6 @@ struct cli_args {
     struct cli_list layouts;          /* names, or several separated by commas */
     struct cli_list likes;
     const char *isa, *io_method;
-    const char *svg;                     /* plan, trace */
-    uint64_t step, width;                /* trace; step 0: the last */
     double load;                         /* bench step; 0: not given */
     struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
     const char *patterns, *write_config; /* bench io: names separated by commas; tune, plan */

@@ -153,13 +153,6 @@ STRATA_API strata_status strata_plan_print_ops(const struct strata_plan *plan, b
  *          STRATA_E_NOMEM */
 STRATA_API strata_status strata_plan_write_trace(const struct strata_plan *plan, FILE *file);
 
-/** Draw an SVG: what lies where, and one simulated step, if the rates that it needs are known.  Of a plan that does not fit, what
- *  lacks.
- *
- *  @return STRATA_E_INVAL  an argument is NULL
- *          STRATA_E_NOMEM */
-STRATA_API strata_status strata_plan_draw(const struct strata_plan *plan, FILE *file);
-
 /** "device", "host" or "nvme"; else "auto".  Static. */
 STRATA_API const char *strata_tier_name(strata_tier tier);
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info",  "check", "digest",
-                                       "verify", "export", "import", "bench",    "tune",   "trace", "launch"};
+static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info", "check",
+                                       "digest", "verify", "export", "import",   "bench",  "tune", "launch"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */

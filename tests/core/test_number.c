@@ -1,7 +1,6 @@
 /* tests/core/test_number.c - numbers of data have a point, in a program whose locale has a comma as well. */
 #include "core/base/number.h"
 #include "core/json/json.h"
-#include "core/picture/svg.h"
 #include "core/yaml/yaml.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/comma.h"
@@ -57,24 +56,6 @@ TEST(test_yaml)
     assert_true(st_json_number(st_json_get(root, "lr")) == 2.5e-3);
     assert_true(st_json_number(st_json_get(root, "ratio")) == 0.5);
     st_json_free(root);
-}
-
-TEST(test_picture)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    struct st_svg svg;
-
-    st_svg_begin(&svg, file, 10.5, 10, "t", "d");
-    st_svg_group_open(&svg, "lane", "busy", 0.25, NULL);
-    st_svg_line(&svg, 0.5, 1.5, 2.5, 3.5);
-    st_svg_group_close(&svg);
-    st_svg_end(&svg);
-    fclose(file);
-    assert_non_null(strstr(text, "data-busy='0.25'"));
-    assert_non_null(strstr(text, "M0.5 1.5L2.5 3.5"));
-    free(text);
 }
 
 TEST_MAIN(argc, argv)
