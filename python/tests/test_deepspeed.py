@@ -299,6 +299,22 @@ class Steps(Engines):
         self.assertEqual((engine.micro_steps, engine.global_steps, engine.global_samples), (4, 2, 16))
         self.assertGreater(engine.get_global_grad_norm(), 0)
 
+    def test_norms_of_bf16(self) -> None:
+        """PyTorch's bf16 gradients are added up in fp32, and the sum is rounded to bf16 once."""
+        engine = self.engine(without("train_batch_size", bf16={"enabled": True}, train_micro_batch_size_per_gpu=4))
+        plain = copy.deepcopy(engine.module)
+        sums = {name: torch.zeros(p.shape) for name, p in plain.named_parameters()}
+        for seed in range(2):
+            inputs = torch.randn(4, 6, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(seed))
+            plain.zero_grad()
+            (plain(inputs).float().square().mean() / 2).backward()
+            for name, p in plain.named_parameters():
+                sums[name] += p.grad.float()
+            engine.backward(engine(inputs).float().square().mean())
+            engine.step()
+        wanted = sum(total.bfloat16().double().square().sum() for total in sums.values()).sqrt().item()
+        self.assertAlmostEqual(engine.get_global_grad_norm() / wanted, 1, delta=1e-6)
+
     def test_lines_of_progress(self) -> None:
         with self.assertLogs("DeepSpeed", "INFO") as heard:
             self.train(self.engine(without(steps_per_print=2)), 10)
