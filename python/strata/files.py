@@ -14,6 +14,16 @@ from ._report import abi
 Progress = Callable[[str, int, int], object]
 
 
+def place_of(checkpoint: Text, tag: str | None = None) -> Path | None:
+    """The directory that strata.torch's Engine.save() has made, of one that has some; None: there is none."""
+    at = Path(os.fsdecode(checkpoint))
+    if tag is None and (at / "client-0.pt").is_file():
+        return at
+    latest = at / "latest"
+    tag = tag or (latest.read_text().strip() if latest.is_file() else "")
+    return at / tag if tag and (at / tag / "client-0.pt").is_file() else None
+
+
 def export(
     checkpoint: Text,
     out: Text,
@@ -32,11 +42,10 @@ def export(
     merge  the checkpoint, or directory, has an adapter: `out` is the model with it added to its weights
     model  with merge: the model that the adapter was trained beside; default: the one that its run began with
     """
-    if (Path(os.fsdecode(checkpoint)) / "client-0.pt").is_file() or (Path(os.fsdecode(checkpoint)) / "latest").is_file():
+    if place_of(checkpoint) is not None:
         from .torch import exported  # which needs torch
 
-        if exported.place_of(checkpoint) is not None:
-            return exported.export(checkpoint, out, dtype, overwrite, progress)
+        return exported.export(checkpoint, out, dtype, overwrite, progress)
     if dtype is not None:
         raise ValueError("dtype: a run of a model of strata's is written in its own")
     stop = Stop(progress)

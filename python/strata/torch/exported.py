@@ -21,6 +21,7 @@ from .._abi import Text, encoded
 from .._calls import Stop
 from .._library import Library
 from .._report import abi
+from ..files import place_of
 from ..layers import memory
 from .pages import DTYPES, Kept, put, short
 from .saves import read_beside
@@ -136,16 +137,6 @@ class Saved:
 
 def _manifest(place: Path) -> Any:
     return json.loads((place / "manifest.json").read_bytes())
-
-
-def place_of(checkpoint: Text, tag: str | None = None) -> Path | None:
-    """The directory that Engine.save() has made, of one that has some; None: there is none."""
-    at = Path(os.fsdecode(checkpoint))
-    if tag is None and (at / "client-0.pt").is_file():
-        return at
-    latest = at / "latest"
-    tag = tag or (latest.read_text().strip() if latest.is_file() else "")
-    return at / tag if tag and (at / tag / "client-0.pt").is_file() else None
 
 
 def saved_at(checkpoint: Text, tag: str | None = None, trusted: bool = False) -> Saved:
