@@ -60,6 +60,31 @@ void rig_model_config(struct st_model_config *out, const struct rig_cell *cell)
         c.out_in = true;
         c.untied = true;
     }
+    if (cell->sparse) {
+        c = (struct st_model_config){.name = "rig",
+                                     .family = ST_FAMILY_QWEN3_MOE,
+                                     .blocks = 3,
+                                     .hidden = 32,
+                                     .heads = 4,
+                                     .kv_heads = 2,
+                                     .ffn = 96,
+                                     .vocab = RIG_VOCAB,
+                                     .context = RIG_SEQ,
+                                     .norm_eps = 1e-5f,
+                                     .norm = ST_NORM_RMSNORM,
+                                     .qk_norm = ST_QK_NORM_HEAD,
+                                     .biases = ST_BIAS_NONE,
+                                     .activation = ST_ACTIVATION_SWIGLU,
+                                     .positions = ST_POSITION_ROTARY,
+                                     .rope_base = 10000,
+                                     .out_in = true,
+                                     .untied = true,
+                                     .sparse = {6},
+                                     .experts = 6,
+                                     .experts_chosen = 2,
+                                     .expert_ffn = 96,
+                                     .experts_divided = true};
+    }
     *out = c;
 }
 
@@ -153,6 +178,7 @@ strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
                                    .freeze_count = cell->freeze != NULL ? 1 : 0,
                                    .workers = cell->threads,
                                    .nf4 = cell->adapters == RIG_LORA_NF4,
+                                   .slice_elems = cell->slice_elems,
                                    .ops = cell->cuda ? st_device_find("cuda")->tensors : NULL};
     struct st_adapter_spec *spec;
     struct st_model_config config;
@@ -619,8 +645,10 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
         "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
         "clip=%s %s "
         "cache=%s flush=%u moments=%s streamed=%u/2%s%s",
-        c->llama ? "llama" : "gpt2", adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer],
-        tiers[c->param],
+        c->sparse  ? "sparse"
+        : c->llama ? "llama"
+                   : "gpt2",
+        adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
         c->update == ST_UPDATE_SERIAL  ? "serial"
         : c->update == ST_UPDATE_GATED ? "gated"
                                        : "in_backward",

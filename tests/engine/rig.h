@@ -1,4 +1,5 @@
-/* rig.h - one training run of a small GPT-2 through plan, program and engine, described by the axes of the exactness matrix. */
+/* rig.h - one training run of a small GPT-2, Llama or model with experts through plan, program and engine, described by the axes
+ * of the exactness matrix. */
 #ifndef TESTS_ENGINE_RIG_H
 #define TESTS_ENGINE_RIG_H
 
@@ -18,7 +19,9 @@ enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 #define RIG_TEXT       320
 
 struct rig_cell {
-    bool llama; /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
+    bool llama;           /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
+    bool sparse;          /* of blocks but the first six experts, of which a token goes through two */
+    uint64_t slice_elems; /* sparse: the most of a page of experts, but one is always there; 0: all of them */
     enum rig_budget device, host;
     uint64_t device_more; /* beside RIG_LEAST */
     strata_tier optimizer, param;

@@ -1,5 +1,6 @@
 /* test_experts - layers of experts: the same bits wherever their slices lie, in whatever order micro-batches go through them, and
- * whatever the number of ranks.  On the paced device, whose parts are made up. */
+ * whatever the number of ranks and of experts in a slice.  On the paced device, whose parts are made up, and with a real model on
+ * the cpu. */
 #include "agree.h"
 #include "rig.h"
 #include "tests/common/sample.h"
@@ -10,10 +11,12 @@
 
 #define STEPS 3u
 
-static struct rig_cell experts_of(struct rig_cell cell)
+static struct rig_cell experts_of(struct rig_cell cell, bool paced)
 {
-    cell.paced = true;
-    cell.experts = 3;
+    cell.paced = paced;
+    cell.sparse = !paced;
+    cell.experts = paced ? 3 : 0;
+    cell.slice_elems = 2 * 3 * 32 * 96; /* two experts */
     cell.grad_accum = 4;
     cell.dtype = STRATA_BF16;
     cell.io_method = "threads";
@@ -21,7 +24,7 @@ static struct rig_cell experts_of(struct rig_cell cell)
 }
 
 /* Every place with every order, activations kept and made again, and one leaf or four. */
-TEST(placement_changes_no_bits)
+static void agree_everywhere(bool paced)
 {
     for (uint32_t leaves = 1; leaves <= 4; leaves += 3) {
         struct rig_cell cells[AGREE_PLACES * 4];
@@ -32,7 +35,7 @@ TEST(placement_changes_no_bits)
 
             if (!sample_takes(i, 3, 0))
                 continue;
-            *cell = experts_of(agree_place(i / 4));
+            *cell = experts_of(agree_place(i / 4), paced);
             cell->leaves = leaves;
             cell->accumulation = i % 2 == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
             cell->activations = i / 2 % 2 == 0 ? ST_ACT_RECOMPUTED : ST_ACT_KEPT;
@@ -47,9 +50,9 @@ TEST(placement_changes_no_bits)
 }
 
 /* One rank with four leaves, and two and four ranks at each stage: with weights and state on drives, and on the device. */
-TEST(ranks_change_no_bits)
+static void agree_on_ranks(bool paced, uint64_t every)
 {
-    struct rig_cell one = experts_of(agree_place(0));
+    struct rig_cell one = experts_of(agree_place(0), paced);
     struct rig_result first;
     uint32_t number = 0;
 
@@ -59,14 +62,14 @@ TEST(ranks_change_no_bits)
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2)
         for (uint32_t stage = 0; stage <= 3; stage++)
             for (size_t place = 0; place < AGREE_PLACES; place += 2) {
-                struct rig_cell cell = experts_of(agree_place(place));
+                struct rig_cell cell = experts_of(agree_place(place), paced);
                 struct rig_result out[4];
                 char text[RIG_TEXT];
 
                 cell.ranks = ranks;
                 cell.stage = stage;
                 cell.leaves = 4 / ranks;
-                if (!sample_takes(number++, 5, 0))
+                if (!sample_takes(number++, every, 0))
                     continue;
                 if (rig_run_ranks(out, &cell, STEPS, scratch_dir) != STRATA_OK)
                     fail_msg("%s: %s", rig_cell_text(text, &cell), strata_last_error());
@@ -75,6 +78,48 @@ TEST(ranks_change_no_bits)
                         fail_msg("%u ranks, stage %u: other bits: %s", ranks, stage, rig_cell_text(text, &cell));
             }
     scratch_close();
+}
+
+TEST(placement_changes_no_bits)
+{
+    agree_everywhere(true);
+}
+
+TEST(ranks_change_no_bits)
+{
+    agree_on_ranks(true, 5);
+}
+
+TEST(placement_changes_no_bits_of_a_model)
+{
+    agree_everywhere(false);
+}
+
+TEST(ranks_change_no_bits_of_a_model)
+{
+    agree_on_ranks(false, 9);
+}
+
+/* One, two, four and all of a block's experts in a page, in each format. */
+TEST(slices_change_no_bits)
+{
+    static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
+
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+        struct rig_cell cells[4];
+
+        for (uint32_t i = 0; i < 4; i++) {
+            cells[i] = experts_of(agree_place(i), false);
+            cells[i].dtype = dtypes[d];
+            cells[i].clip = RIG_CLIP_ALWAYS;
+            cells[i].slice_elems = i == 0 ? 1 : i == 3 ? 0 : i * 2 * 3 * 32 * 96;
+        }
+        if (!sample_takes(d, 3, 0))
+            continue;
+        scratch_open();
+        (void)rig_agree(cells, 4, STEPS, scratch_dir);
+        scratch_close();
+    }
 }
 
 TEST_GROUP(NULL, NULL);

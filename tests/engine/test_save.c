@@ -467,6 +467,10 @@ TEST(test_experts)
     drives.paced = memory.paced = true;
     drives.experts = memory.experts = 3;
     check(&drives, (struct resumer[]){{drives, true}, {memory, true}}, 2);
+    drives.paced = memory.paced = false;
+    drives.experts = memory.experts = 0;
+    drives.sparse = memory.sparse = true;
+    check(&drives, (struct resumer[]){{drives, true}, {memory, true}}, 2);
 }
 
 /* Weights at home on drives, of which the device keeps a copy: what is adopted is read all the same. */
