@@ -48,7 +48,8 @@ second  capped       130  a step with 16 GiB of the device takes 1.10 of what th
 second  bound          3  and 1.10 of its schedule's bound, at most (from the runs of mfu and capped)
 second  trace         22  what ran when in the capped run
 second  matrix        35  budgets, tiers, policies and shares of the update never change digests
-second  sanitize      50  compute-sanitizer is clean on the kernels' tests: memcheck, racecheck
+second  module        20  modules of PyTorch train with the same bits wherever their weights are, and with PyTorch's losses
+second  sanitize      30  compute-sanitizer is clean on the kernels' tests: memcheck, racecheck
 compare torch         60  what PyTorch reaches on this card: matmuls, flash attention, cuDNN's, a copy
 compare profile       90  Nsight Compute's sections of the kernels that take most
 compare memcheck      90  compute-sanitizer's memcheck is clean on the contract tests

@@ -455,6 +455,17 @@ sanitize()
     checked racecheck attention ops update
 }
 
+# The library beside the program; without it, or without torch, this is not run.
+module()
+{
+    run "$details/module.txt" env STRATA_LIBRARY="${program%/cli/strata}/libstrata.so" python3 "$root/tools/gpu_module.py" "$device" || true
+    case $rc in
+    0) verdict passed "$(head -n 1 "$details/module.txt" | cut -c 1-58)" "within 1e-5, equal bits" ;;
+    77) verdict "not run" "$(last_error)" "within 1e-5, equal bits" ;;
+    *) failed ;;
+    esac
+}
+
 # --- compare ---
 
 # compared FILE COMMAND...: by tools that are not ours; where they cannot, that is no failure, and what they said until then is kept.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from torch.nn import functional
 
 from strata import deepspeed
 from strata.torch import Engine, trace
+from strata.torch.dlpack import tensor_at
 from strata.torch.mapped import release, source_of
 
 if __name__ == "__main__":  # one of several ranks, or a script
@@ -217,6 +220,25 @@ class Bits(unittest.TestCase):
             paged = run(model, "cpu")
         self.assertEqual(len([line for line in told.output if "gradient checkpointing is turned off" in line]), 1)
         self.same(paged, run(llama(), "resident"), "checkpointing")
+
+    def test_tensors_by_dlpack(self) -> None:
+        """As on a GPU, whose memory has no other way."""
+
+        def over(address: int, shape: torch.Size, dtype: torch.dtype, owner: object, _: Any = None) -> torch.Tensor:
+            return tensor_at(address, shape, dtype, owner, torch.device("cpu"))
+
+        buffer = (ctypes.c_ubyte * 8)()
+        known = weakref.ref(owner := Net())
+        tensor = over(ctypes.addressof(buffer), torch.Size([2, 2]), torch.bfloat16, owner)
+        tensor.fill_(1)
+        part, owner, tensor = tensor[1], None, None
+        self.assertEqual(bytes(buffer), b"\x80\x3f" * 4)
+        self.assertIsNotNone(known())
+        del part
+        self.assertIsNone(known())
+        with mock.patch("strata.torch.engine.over", over), mock.patch("strata.torch.paged.over", over):
+            made = run(llama(), "nvme", **BF16)
+        self.same(made, run(llama(), "resident", **BF16), "dlpack")
 
     def test_two_and_four_ranks_have_the_bits_of_one(self) -> None:
         """The ranks' model comes from a file, within zero.Init."""

@@ -158,6 +158,7 @@ if [ "$extent" = --all ]; then
     verdict bound ran 5
     verdict trace ran 1
     verdict matrix passed 1
+    verdict module passed 1
     packed capped.jsonl trace.json.gz
     gpu 0 --program "$dir/quick" --tests "$dir/good" --only layers,rates,exceeds
     verdict layers passed 1
@@ -178,8 +179,8 @@ if [ "$extent" = --all ]; then
 fi
 rm "$dir/bin/ncu"
 printf '#!/bin/sh\necho "skipped: no torch" >&2\nexit 77\n' >"$dir/bin/python3"
-gpu 0 --program "$dir/quick" --only torch,profile,memcheck
-for part in torch profile memcheck; do verdict "$part" "not run" 1; done
+gpu 0 --program "$dir/quick" --only module,torch,profile,memcheck
+for part in module torch profile memcheck; do verdict "$part" "not run" 1; done
 
 # A machine that shows little memory is asked for more; one that has no more does not run what needs it.
 printf 'MemTotal: 900000 kB\nMemAvailable: 400000 kB\n' >"$dir/meminfo"

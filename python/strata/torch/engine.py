@@ -38,7 +38,7 @@ from .hooks import Hook, Overlap, watch_clipping
 from .mapped import is_kept, release, share, waits
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, absent, cast_norms, cut, differs, followed, over, pieces_of, read
+from .pages import DTYPES, Kept, absent, cast_norms, cut, differs, followed, over, pieces_of, read
 from .ranks import agree, meet
 from .saves import Saves, random_states, set_random_states
 
@@ -58,6 +58,7 @@ class Engine(torch.nn.Module):
     max_steps   of the run, for schedules of the configuration that are as long as it
     allow_unknown  keys of the configuration that are not known are notices
     overlap     the update runs beside the next forward
+    machine     its device computes: strata.Machine(device="cuda") takes the weights to the GPU, and buffers, too
 
     With offload_param, or layers that are named, the weights of these page (paged.py):
     layers          names of layers, or of lists of them; None: the list with most parameters
@@ -110,6 +111,7 @@ class Engine(torch.nn.Module):
             logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
             ordered, pages = [], False
         pieces, self._kept, modules = cut(module, numbers, {o.module: o.boundary_bytes for o in ordered}, resident=not pages)
+        self._device = _device_of(machine, self._kept)
         self._by_parameter = {k.parameter: k for k in self._kept}
         self._pager: Pager | None = None
         self._open: Layers | None = Layers(
@@ -187,14 +189,21 @@ class Engine(torch.nn.Module):
             waits(k.parameter, ends=True)
             if t.layer in views:
                 k.address = views[t.layer].weights + t.weight_at
-                k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers)
+                k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers, self._device)
             else:
-                k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype])
+                k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype], self._device)
                 if k.group is None and k.parameter.dtype == k.away.dtype and is_kept(k.parameter):
                     k.file = k.parameter.data
                 k.parameter.data = k.away
             k.version = k.parameter._version
         cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
+        for buffer in module.buffers():
+            buffer.data = buffer.data.to(self._device)
+
+    @property
+    def _stream(self) -> int:
+        """That PyTorch computes on."""
+        return 0 if self._device.type == "cpu" else int(torch.cuda.current_stream(self._device).cuda_stream)
 
     def await_weights(self, layers: frozenset[int] | None) -> None:
         """With overlap: of these layers; None: whatever the module as a whole needs."""
@@ -268,7 +277,7 @@ class Engine(torch.nn.Module):
             if k.away is None and k.parameter.dtype == torch.float32:  # which may be its own master
                 self._saves.changed()
             for first, weight in pieces_of(k.parameter.detach()):
-                wanted = followed(read(self._layers, i, first, weight.numel()), weight)
+                wanted = followed(read(self._layers, i, first, weight.numel()), weight.cpu())
                 if wanted is not None:
                     self._saves.changed()
                     k.file = None
@@ -288,7 +297,7 @@ class Engine(torch.nn.Module):
         if self._overlap is not None:
             self._overlap.begin()
         self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
-        self.loss_scale = self._layers.begin()
+        self.loss_scale = self._layers.begin(stream=self._stream)
 
     def _micro(self) -> None:
         """A micro-batch, unless one is under way: its sums may lie elsewhere than those of the last."""
@@ -305,7 +314,7 @@ class Engine(torch.nn.Module):
             sums[layer] = self._layers.use(self._layers.BACKWARD, layer).sum or 0
         if sums != self._sums_at:
             self._sums = {
-                k.parameter: over(sums[t.layer] + 4 * t.sum_at, k.parameter.shape, torch.float32, self._layers)
+                k.parameter: over(sums[t.layer] + 4 * t.sum_at, k.parameter.shape, torch.float32, self._layers, self._device)
                 for k, t in zip(self._kept, self._layers.tensors)
                 if t.layer in sums and t.group is not None
             }
@@ -609,6 +618,19 @@ def _leave(pager: Pager, layers: Layers, process: int) -> None:
     """An engine that pages is gone before its module."""
     if process == os.getpid() and not layers.closed and _settle(layers):
         pager.part(layers)
+
+
+def _device_of(machine: Machine | None, kept: Iterable[Kept]) -> torch.device:
+    """On which the engine's weights lie, and PyTorch computes."""
+    kind, _, number = ("cpu" if machine is None else machine.device).partition(":")
+    device = torch.device(kind) if kind == "cpu" else torch.device(kind, int(number or 0))
+    for k in kept:
+        if k.parameter.device not in (torch.device("cpu"), device):
+            raise ValueError(
+                f"{k.name} is on {k.parameter.device}, and the engine computes on {device}: "
+                'machine=strata.Machine(device="cuda") names another device'
+            )
+    return device
 
 
 def _dtype(settings: Mapping[str, Any]) -> torch.dtype:

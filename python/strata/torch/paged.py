@@ -196,9 +196,11 @@ class Pager:
             with torch.inference_mode(False):
                 for k, t in layer.rows:
                     shape = k.parameter.shape
-                    k.parameter.data = over(view.weights + t.weight_at, shape, DTYPES[t.dtype], engine._layers)
+                    k.parameter.data = over(view.weights + t.weight_at, shape, DTYPES[t.dtype], engine._layers, engine._device)
                     if view.sum is not None and t.group is not None:
-                        engine._sums[k.parameter] = over(view.sum + 4 * t.sum_at, shape, torch.float32, engine._layers)
+                        engine._sums[k.parameter] = over(
+                            view.sum + 4 * t.sum_at, shape, torch.float32, engine._layers, engine._device
+                        )
             yield view
         finally:
             for k, _ in layer.rows:
@@ -250,7 +252,7 @@ class Pager:
             self.settle()
         if self._evaluated is None:
             engine.follow(everything=False)
-            engine._layers.begin(evaluates=True, micros=1)
+            engine._layers.begin(evaluates=True, micros=1, stream=engine._stream)
             self._evaluated = 0
         for other in self._order[self._evaluated : layer.index]:
             engine._layers.enter(Layers.FORWARD, other.number)
@@ -270,7 +272,7 @@ class Pager:
         try:
             for k, _ in layer.rows:
                 if k.file is not None:
-                    k.parameter.data = k.file
+                    k.parameter.data = k.file.to(self._engine._device)
             with _uncached(_casts()):
                 return layer.plain(*args, **kwargs)
         except RuntimeError as error:
@@ -323,7 +325,7 @@ class Pager:
             if k is None:
                 raise ValueError(f"a parameter of shape {tuple(p.shape)} is not of this engine")
             if k.away is not None and p.is_set_to(k.away):
-                p.data = self._values(engine._layers, k)
+                p.data = self._values(engine._layers, k).to(engine._device)
                 rows.append(k)
         self._lent |= {k.index for k in rows}
         try:
@@ -408,7 +410,8 @@ class _Run(torch.autograd.Function):
         with pager._entered(Layers.BACKWARD, layer) as view:
             kept = list(ctx.saved_tensors)
             if ctx.place is not None:
-                kept.insert(ctx.place, over(view.boundary or 0, ctx.shape, ctx.dtype, pager._engine._layers))
+                engine = pager._engine
+                kept.insert(ctx.place, over(view.boundary or 0, ctx.shape, ctx.dtype, engine._layers, engine._device))
             inputs = _leaves(ctx, kept)
             with torch.enable_grad(), torch.random.fork_rng(ctx.devices):
                 torch.set_rng_state(ctx.random)
@@ -457,7 +460,8 @@ def _kept(call: _Call, view: View, tensors: Sequence[torch.Tensor]) -> int | Non
         return None
     if not first.is_contiguous():
         return None
-    over(view.boundary, first.shape, first.dtype, call.pager._engine._layers).copy_(first)
+    engine = call.pager._engine
+    over(view.boundary, first.shape, first.dtype, engine._layers, engine._device).copy_(first)
     return place
 
 

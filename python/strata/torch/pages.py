@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..layers import Layer, Layers, Tensor, memory
+from .dlpack import tensor_at
 from .mapped import release, untouched
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -117,8 +118,8 @@ def _is_kept(name: str, parameter: torch.nn.Parameter) -> bool:
     """Quantised and empty ones stay PyTorch's."""
     if isinstance(parameter, torch.nn.UninitializedParameter):
         raise ValueError(f"{name} is lazy: call the module once before")
-    if parameter.is_meta or parameter.device.type != "cpu":
-        raise ValueError(f"{name} is on {parameter.device}: strata.torch takes parameters in main memory")
+    if parameter.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} is on {parameter.device}: strata.torch takes parameters in main memory or a GPU's")
     if parameter.is_floating_point():
         return parameter.numel() > 0
     if parameter.requires_grad:
@@ -143,8 +144,13 @@ def short(name: str) -> str:
     return f"{data[: _NAME - 9].decode(errors='ignore')}~{zlib.crc32(data):08x}"
 
 
-def over(address: int, shape: torch.Size, dtype: torch.dtype, owner: object) -> torch.Tensor:
+_HOST = torch.device("cpu")
+
+
+def over(address: int, shape: torch.Size, dtype: torch.dtype, owner: object, device: torch.device = _HOST) -> torch.Tensor:
     """A tensor with a storage of its own over the engine's memory, which `owner` keeps."""
+    if device != _HOST:
+        return tensor_at(address, shape, dtype, owner, device)
     elems = shape.numel()
     return torch.frombuffer(memory(address, elems * dtype.itemsize, owner), dtype=dtype, count=elems).view(shape)
 
@@ -190,9 +196,13 @@ def put(master: torch.Tensor, weight: torch.Tensor, trained: bool) -> None:
         weight.copy_(master)
 
 
-def absent(name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+def absent(name: str, shape: torch.Size, dtype: torch.dtype, device: torch.device = _HOST) -> torch.Tensor:
     """Shape and dtype of a parameter without memory: who reads it is told so."""
-    made = untouched(shape, dtype)
+    if device == _HOST:
+        made = untouched(shape, dtype)
+    else:
+        made = torch.empty(shape, dtype=dtype, device=device)
+        made.untyped_storage().resize_(0)
     text = f"{name} is paged: engine.gathered(), engine.module.state_dict() and save_pretrained() read it"
     torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, text)
     return made
