@@ -139,7 +139,7 @@ sample="--only machine,info,contract,ops,attention,link,sanitize"
 gpu 0 --program "$dir/quick" --tests "$dir/good" $sample
 verdict machine ran 1
 verdict info passed 1
-verdict contract passed 5
+verdict contract passed 6
 verdict ops passed 1
 verdict attention passed 2
 verdict link ran 2
