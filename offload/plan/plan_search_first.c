@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define REFINED 2u    /* rounds */
 #define FEW_OPS 3000u /* no program is long that has no more */
@@ -146,6 +147,25 @@ static void keep_first(struct st_search *s)
     s->count = kept;
 }
 
+/* Where so many long programs cannot all be simulated, the first of either order of accumulation come first: bounds of the other
+ * may all be a little lower, and none of it would be seen. */
+static void mix_orders(struct st_search *s)
+{
+    uint64_t ops = 0;
+    uint32_t i = 1;
+
+    for (uint32_t k = 0; k < s->count; k++)
+        ops += s->bases[s->nodes[k].intent.on[ST_AXIS_CHUNKS]].ops;
+    while (i < s->count && s->nodes[i].intent.on[ST_AXIS_ACCUMULATION] == s->nodes[0].intent.on[ST_AXIS_ACCUMULATION])
+        i++;
+    if (i < s->count && ops > s->ops_most / ST_SEARCH_PARTS) {
+        const struct st_node other = s->nodes[i];
+
+        memmove(&s->nodes[2], &s->nodes[1], (i - 1) * sizeof(other));
+        s->nodes[1] = other;
+    }
+}
+
 /* Judges what they lead to, each once, and drops the others. */
 static strata_status evaluate_first(struct st_search *s)
 {
@@ -179,5 +199,6 @@ strata_status st_search_first(struct st_search *s)
     sort_nodes(s);
     assert(s->count > 0);
     keep_first(s);
+    mix_orders(s);
     return evaluate_first(s);
 }
