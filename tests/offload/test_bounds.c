@@ -171,6 +171,27 @@ TEST(a_call_costs_its_flops)
     assert_near(st_call_seconds(&head, &m.rates, ST_CALL_HEAD_STATS, false), 1);
 }
 
+/* Of a layer of experts: its first page's calls at the rate of blocks, its slices in equal parts at that of experts. */
+TEST(a_part_costs_its_flops)
+{
+    const struct st_layer layer = {.kind = ST_LAYER_EXPERTS,
+                                   .use_count = 1 + 4,
+                                   .forward_flops = 100,
+                                   .backward_flops = 200,
+                                   .experts_forward_flops = 80,
+                                   .experts_backward_flops = 240};
+    struct st_machine m = {.rates.matmul_flops = 10, .rates.block_flops = 5, .rates.experts_flops = 2};
+
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_ROUTE_FORWARD, false), 20);
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_EXPERTS_FORWARD, false), 10);
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_ROUTE_AGAIN, true), 20);
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_ROUTE_AGAIN, false), 0);
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_EXPERTS_BACKWARD, false), 30);
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_ROUTE_BACKWARD, false), 40);
+    m.rates.experts_flops = 0;
+    assert_near(st_call_seconds(&layer, &m.rates, ST_CALL_EXPERTS_FORWARD, false), 4);
+}
+
 /* What the host looks up and adds back for all micro-batches, whatever the number of slices that share it. */
 TEST(a_lookup_costs_its_rows)
 {
