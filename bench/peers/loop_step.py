@@ -18,7 +18,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", required=True, help="token file, as written by strata tokens")
     parser.add_argument("--out", required=True, help="where the JSON object goes")
-    parser.add_argument("--optimizer", choices=["none", "torch", "torch_fused", "strata"], required=True)
+    parser.add_argument("--optimizer", choices=["none", "torch", "torch_fused", "strata", "engine"], required=True)
     parser.add_argument("--nvme", help="directory for the state of strata; without it the state is in memory")
     parser.add_argument("--layers", type=int, default=12, help="fewer for a quick trial")
     parser.add_argument("--seq-len", type=int, default=1024)
@@ -41,6 +41,15 @@ def optimizer_of(args, parameters):
     return torch.optim.AdamW(parameters, **HYPER, fused=args.optimizer == "torch_fused")
 
 
+def engine_of(args, model):
+    from strata.torch import Engine
+
+    place = {"device": "nvme", "nvme_path": args.nvme} if args.nvme else {"device": "cpu"}
+    config = {"train_batch_size": 1, "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", "params": HYPER},
+              "zero_optimization": {"stage": 2, "offload_optimizer": place}, "strata": {"threads": args.threads}}
+    return Engine(model, config)
+
+
 def main():
     args = parse_args()
     import torch
@@ -51,18 +60,22 @@ def main():
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(n_layer=args.layers, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False))
     model.train()
-    optimizer = optimizer_of(args, list(model.parameters()))
+    engine = engine_of(args, model) if args.optimizer == "engine" else None
+    optimizer = None if engine is not None else optimizer_of(args, list(model.parameters()))
     rows = []
     for step, window in enumerate(read_windows(args.data, args.seq_len, args.warmup + args.steps)):
         tokens = torch.tensor([window], dtype=torch.long)
         times = [time.perf_counter()]
         loss = model(input_ids=tokens, labels=tokens).loss
         times.append(time.perf_counter())
-        loss.backward()
+        loss.backward() if engine is None else engine.backward(loss)
         times.append(time.perf_counter())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if engine is None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         times.append(time.perf_counter())
-        if optimizer is not None:
+        if engine is not None:
+            engine.step()  # clips, too
+        elif optimizer is not None:
             optimizer.step()
         times.append(time.perf_counter())
         model.zero_grad()

@@ -31,6 +31,8 @@ VARIANTS = {
     "torch-fused": (LOOP, "--optimizer", "torch_fused"),
     "strata-memory": (LOOP, "--optimizer", "strata"),
     "strata-nvme": (LOOP, "--optimizer", "strata", "--nvme", "NVME"),
+    "engine-memory": (LOOP, "--optimizer", "engine"),
+    "engine-nvme": (LOOP, "--optimizer", "engine", "--nvme", "NVME"),
     "zero2-cpu": (DEEPSPEED, "--dtype", "fp32", "--stage", "2", "--state", "cpu"),
     "zero3-cpu": (DEEPSPEED, "--dtype", "fp32", "--stage", "3", "--state", "cpu"),
     "zero3-nvme": (DEEPSPEED, "--dtype", "fp32", "--stage", "3", "--state", "nvme", "--nvme", "NVME"),
@@ -110,10 +112,9 @@ def print_table(args):
     for variant, row in rows.items():
         print(f"{variant:<22}{row['step']:>8.2f}{row['forward']:>9.2f}{row['backward']:>10.2f}{row['update']:>8.2f}"
               f"{row['peak'] / 1e9:>9.2f}{(row['peak'] - base['peak']) / 1e9:>14.2f}")
-    own = [name for name in ("strata-memory", "strata-nvme") if name in rows]
-    for ours, kind, moved in (("strata-memory", "memory_rate", MEMORY_BYTES), ("strata-nvme", "drive_rate", STATE_BYTES)):
-        if ours not in own:
-            continue
+    own = [name for name in ("strata-memory", "strata-nvme", "engine-memory", "engine-nvme") if name in rows]
+    for ours in own:
+        kind, moved = ("drive_rate", STATE_BYTES) if ours.endswith("nvme") else ("memory_rate", MEMORY_BYTES)
         rate = statistics.median(line[kind] for line in lines if kind in line)
         row, bound = rows[ours], moved * parameters / rate
         ratio = row["step"] / (row["forward"] + row["backward"] + base["update"] + bound)
@@ -125,9 +126,11 @@ def print_table(args):
         for ours in own:
             print(f"{ours}: {theirs[best]['step'] / rows[ours]['step']:.2f} times as fast as the fastest of DeepSpeed ({best})")
     nvme = [row["peak"] for name, row in theirs.items() if "nvme" in name]
-    if nvme and "strata-nvme" in own:
-        ratio = (rows["strata-nvme"]["peak"] - base["peak"]) / (min(nvme) - base["peak"])
-        print(f"strata-nvme: {ratio:.2f} of DeepSpeed's least memory for the optimizer with state on NVMe; 0.33 wanted")
+    for ours in own if nvme else ():
+        if not ours.endswith("nvme"):
+            continue
+        ratio = (rows[ours]["peak"] - base["peak"]) / (min(nvme) - base["peak"])
+        print(f"{ours}: {ratio:.2f} of DeepSpeed's least memory for the optimizer with state on NVMe; 0.33 wanted")
 
 
 def main():
