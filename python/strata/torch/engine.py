@@ -35,12 +35,13 @@ from .exported import names_of
 from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
+from .loads import load_all, load_weights
 from .mapped import is_kept, release, share, waits
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, Kept, absent, cast_norms, cut, differs, followed, over, pieces_of, read
+from .pages import DTYPES, Kept, absent, cast_norms, cut, followed, over, pieces_of, read
 from .ranks import agree, meet
-from .saves import Saves, random_states, set_random_states
+from .saves import Saves, random_states
 
 _MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
 _CHANGED = "change the module before its engine is made"
@@ -520,51 +521,27 @@ class Engine(torch.nn.Module):
         *,
         random_states: bool = True,
         trusted: bool = False,
+        weights_only: bool = False,
+        strict: bool = True,
     ) -> Any:
         """Go on from what save() has written, the newest or `tag`; returns its client_state.
 
-        trusted  the client_state may have objects of any class, whose making runs what the file says
+        trusted       the client_state may have objects of any class, whose making runs what the file says
+        weights_only  weights and buffers by their names alone: moments, steps and groups stay this run's
+        strict        these names are the module's; else what is missing there or here is left as it is
 
         What does not fit, or is damaged, is refused before anything is changed.
         """
         self._refuse_ended()
         self._saves.look(self._layers, wait=True)
         self._outside()
-        comm = self._layers.comm
-        if comm is not None:
+        if self._layers.comm is not None:
             with suppress(Error):  # a load before has failed
                 self._layers.flush()  # else ranks may still exchange what they have updated
-        agree(comm, None, "a checkpoint that is loaded")  # rank 0 has linked it
-        error: Exception | None = None
-        try:
-            place, shared, own = self._saves.read(self._layers, Path(directory), tag, trusted)
-            self._check_fits(place, own["optimizer"], shared["buffers"])
-        except Exception as raised:
-            error = raised
-        agree(comm, error, "a checkpoint that is loaded")
-        self._saves.resume(self._layers, place)
-        for k in self._kept:
-            if k.file is not None and differs(self._layers, k.index, k.file):
-                k.file = None
-        self._close_step()
-        self.optimizer.load_state_dict(own["optimizer"])
-        with torch.no_grad():
-            for name, buffer in self.module.named_buffers():
-                buffer.copy_(shared["buffers"][name])
-        if random_states:
-            set_random_states(own["random"])
-        return own["client_state"]
-
-    def _check_fits(self, place: Path, groups: dict[str, Any], saved: Mapping[str, torch.Tensor]) -> None:
-        try:
-            self.optimizer.check_state(groups)
-        except ValueError as error:
-            raise Error("E_INPUT", f"{place} is of another model, or another optimizer: {error}") from None
-        for name, buffer in self.module.named_buffers():
-            if name not in saved:
-                raise ValueError(f"{place} has no buffer {name}, which the module has")
-            if saved[name].shape != buffer.shape:
-                raise ValueError(f"{name} is {tuple(saved[name].shape)} in {place}, and {tuple(buffer.shape)} in the module")
+        agree(self._layers.comm, None, "a checkpoint that is loaded")  # rank 0 has linked it
+        if weights_only:
+            return load_weights(self, Path(directory), tag, strict, trusted)
+        return load_all(self, Path(directory), tag, random_states, trusted)
 
     def destroy(self) -> None:
         """End the engine; the parameters take their values with them.  More than once is fine."""

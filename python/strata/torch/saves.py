@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from ..errors import Error
-from ..layers import Layers
+from ..layers import Layers, memory
 from .ranks import agree
 
 
@@ -172,7 +172,9 @@ class Saves:
         rank = _rank(layers)
         shared = read_beside(place, 0, trusted)
         own = read_beside(place, rank, trusted) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
-        return place, shared, own
+        packed = own["client_state"]
+        inner = io.BytesIO(memory(packed.data_ptr(), packed.numel(), packed))
+        return place, shared, {**own, "client_state": _made(place / f"client-{rank}.pt", inner, trusted)}
 
     def resume(self, layers: Layers, place: Path) -> None:
         layers.resume(place / "strata")
@@ -196,8 +198,9 @@ def _is_of(checkpoint: str | None, step: int) -> bool:
 
 
 def _write_beside(new: Path, rank: int, step: int, beside: dict[str, Any]) -> None:
-    file = io.BytesIO()
-    torch.save(beside, file)
+    inner, file = io.BytesIO(), io.BytesIO()
+    torch.save(beside["client_state"], inner)  # apart: it may have objects of any class
+    torch.save({**beside, "client_state": torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)}, file)
     told = {"step": step, "sha256": hashlib.sha256(file.getbuffer()).hexdigest()}
     for name, data in ((f"client-{rank}.pt", file.getbuffer()), (f"client-{rank}.json", json.dumps(told).encode())):
         _write(new / name, data)
@@ -210,7 +213,7 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def read_beside(place: Path, rank: int, trusted: bool) -> dict[str, Any]:
+def read_beside(place: Path, rank: int, trusted: bool = False) -> dict[str, Any]:
     path = place / f"client-{rank}.pt"
     data = path.read_bytes()
     try:
@@ -223,14 +226,18 @@ def read_beside(place: Path, rank: int, trusted: bool) -> dict[str, Any]:
     trained = _told(place / "strata", "step")
     if trained != step:
         raise Error("E_CORRUPT", f"{path} is of step {step}, and {place / 'strata'} of step {trained}")
+    made: dict[str, Any] = _made(path, io.BytesIO(data), trusted)
+    return made
+
+
+def _made(path: Path, data: io.BytesIO, trusted: bool) -> Any:
     try:
-        made: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=not trusted)
+        return torch.load(data, weights_only=not trusted)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} has objects that are more than tensors and plain values, as client_state may: load(trusted=True) makes "
-            f"them, which runs what the file says ({str(error).splitlines()[0]})"
+            f"{path} has objects that are more than tensors and plain values: load(trusted=True) makes them, which runs what "
+            f"the file says ({str(error).splitlines()[0]})"
         ) from None
-    return made
 
 
 def _link(source: str, place: Path) -> None:

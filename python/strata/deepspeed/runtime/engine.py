@@ -267,25 +267,20 @@ class DeepSpeedEngine(Engine):
     ) -> tuple[str | None, dict[str, Any] | None]:
         """On every rank.  Returns the checkpoint's directory and client_state; (None, None) where LOAD_DIR has no latest."""
         self._refuse_ended()
-        lacking = {
-            "custom_load_fn": custom_load_fn is not None,
-            "load_module_only=True": load_module_only,
-            "load_optimizer_states=False": not load_optimizer_states,
-        }
-        for argument in (name for name, asked in lacking.items() if asked):
-            raise NotImplementedError(
-                f"load_checkpoint({argument}): all of a checkpoint is loaded.  For weights alone give initialize() a module "
-                "that has loaded what save_16bit_model() or save_pretrained() wrote"
-            )
+        if custom_load_fn is not None:
+            raise NotImplementedError("load_checkpoint(custom_load_fn): a checkpoint's weights are loaded by name")
         self.saved(wait=True)
         if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
             logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
             return None, None
         tag = tag or (Path(load_dir) / "latest").read_text().strip()
-        told = self.load(load_dir, tag, random_states=False, trusted=True)  # as DeepSpeed's
-        for name, value in told["counts"].items():
+        alone = load_module_only or not load_optimizer_states
+        what = {"weights_only": True, "strict": load_module_strict} if alone else {}
+        told = self.load(load_dir, tag, random_states=False, trusted=True, **what)  # trusted, as DeepSpeed's
+        for name, value in ({} if load_module_only else told["counts"]).items():
             setattr(self, name, value)
-        if load_lr_scheduler_states and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
+        scheduled = load_lr_scheduler_states and not load_module_only
+        if scheduled and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(told["lr_scheduler"])
         return os.path.join(load_dir, tag), told["client_state"]
 
