@@ -439,12 +439,16 @@ static strata_status feed_turn(void *ctx, struct st_turn *t)
                                .positions = t->positions,
                                .loss = t->loss,
                                .lr = t->lr,
-                               .weight_decay = t->weight_decay};
+                               .weight_decay = t->weight_decay,
+                               .beta1 = t->beta1,
+                               .beta2 = t->beta2};
     const strata_status st = fed->feed(fed->ctx, &turn);
 
     t->weight = turn.weight;
     t->lr = turn.lr;
     t->weight_decay = turn.weight_decay;
+    t->beta1 = turn.beta1;
+    t->beta2 = turn.beta2;
     t->drop = turn.drop;
     return st == STRATA_OK ? st : st_error(st, "the step's feed has ended it");
 }

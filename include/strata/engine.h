@@ -176,9 +176,10 @@ struct strata_turn {
     int32_t *tokens, *targets, *positions; /**< FORWARD: [micro_batch * seq_len] to be filled, as strata_engine_step() takes them;
                                                 positions is NULL unless the model was opened with documents */
     double loss;                           /**< BACKWARD: the micro-batch's, summed over its targets */
-    double weight;           /**< BACKWARD, out: what this sum is multiplied by in what the step minimises.  0 unless set */
-    double lr, weight_decay; /**< END, out: of this step's update; as the configuration says unless set */
-    bool drop;               /**< END, out: no update is made; the step counts as a skipped one */
+    double weight; /**< BACKWARD, out: what this sum is multiplied by in what the step minimises.  0 unless set */
+    double lr, weight_decay, beta1, beta2; /**< END, out: of this step's update; as the configuration says unless set.  beta1 is
+                                                SGD's momentum */
+    bool drop;                             /**< END, out: no update is made; the step counts as a skipped one */
 };
 
 /** Answers a turn, in its own time: the engine waits.  It may call no function of the library but strata_engine_cancel().

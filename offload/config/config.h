@@ -94,6 +94,12 @@ struct st_config {
     uint64_t chunk_size;                 /* elements; ST_AUTO_BYTES: a function of the model, up to sub_group_size */
     enum st_update_policy update;
     enum st_accumulation accumulation;
+    enum st_compute_by {
+        ST_COMPUTE_TORCH,
+        ST_COMPUTE_STRATA,
+        ST_COMPUTE_AUTO
+    } compute;                        /* a module of PyTorch's: Python reads it */
+    uint32_t seq_len;                 /* of such a module; 0: not said */
     enum st_wire wire, communication; /* strata.wire; communication_data_type, which it follows */
     enum st_activation_mode activations;
     strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */

@@ -40,6 +40,13 @@ static const struct st_choice update_choices[] = {
     {"speculative", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice compute_choices[] = {
+    {"torch", ST_COMPUTE_TORCH, ST_VERDICT_HONOURED},
+    {"strata", ST_COMPUTE_STRATA, ST_VERDICT_HONOURED},
+    {"auto", ST_COMPUTE_AUTO, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice accumulation_choices[] = {
     {"auto", ST_ACCUMULATE_AUTO, ST_VERDICT_HONOURED},
     {"vertical", ST_ACCUMULATE_VERTICAL, ST_VERDICT_HONOURED},
@@ -312,6 +319,13 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"fp32\"", .reason = ST_NO_FP16_WIRE,
      .help = "how ranks send each other their sums of gradients, once a step; in bf16 half the bytes, rounded to nearest even and added up in "
              "fp32: the bits of the result then depend on the number of ranks, too"},
+    {.path = "strata.compute", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, compute), .choices = compute_choices, .changes = ST_CHANGES_NEITHER,
+     .fallback = "\"torch\"",
+     .help = "Python: what computes a module, PyTorch or, of the families that it knows, strata; auto: strata where it can, and a line says why "
+             "not; what is no module strata always computes"},
+    {.path = "strata.seq_len", .type = ST_FIELD_INT, ST_BOUND(U32, seq_len), .changes = ST_CHANGES_NEITHER, .min = 0, .max = 4294967295.0,
+     .fallback = "0",
+     .help = "Python, with strata.compute: the most tokens of a sequence, as many as each is computed with; elsewhere train.seq_len says it"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),

@@ -154,7 +154,7 @@ struct st_turn {
     enum st_turn_kind { ST_TURN_FORWARD, ST_TURN_BACKWARD, ST_TURN_END } kind;
     uint32_t micro;
     int32_t *tokens, *targets, *positions;
-    double loss, weight, lr, weight_decay;
+    double loss, weight, lr, weight_decay, beta1, beta2;
     bool drop;
 };
 typedef strata_status st_feed_fn(void *ctx, struct st_turn *turn);

@@ -114,14 +114,17 @@ static strata_status weigh_micro(struct st_engine *eng, uint32_t micro)
 
 static strata_status end(struct st_engine *eng)
 {
-    struct st_turn turn = {.kind = ST_TURN_END, .lr = (double)NAN, .weight_decay = (double)NAN};
+    const double none = (double)NAN;
+    struct st_turn turn = {.kind = ST_TURN_END, .lr = none, .weight_decay = none, .beta1 = none, .beta2 = none};
     const strata_status st = ask(eng, &turn);
 
     for (uint32_t i = 0; i < ST_SETS_MAX; i++) {
-        if (!isnan(turn.lr))
-            eng->sets[i].lr = turn.lr;
-        if (!isnan(turn.weight_decay))
-            eng->sets[i].weight_decay = turn.weight_decay;
+        struct st_set_numbers *set = &eng->sets[i];
+
+        set->lr = isnan(turn.lr) ? set->lr : turn.lr;
+        set->weight_decay = isnan(turn.weight_decay) ? set->weight_decay : turn.weight_decay;
+        set->beta1 = isnan(turn.beta1) ? set->beta1 : turn.beta1;
+        set->beta2 = isnan(turn.beta2) ? set->beta2 : turn.beta2;
     }
     if (turn.drop)
         eng->divisor = 0;

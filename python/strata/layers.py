@@ -22,7 +22,7 @@ from typing import Any
 
 from ._abi import Text, encoded, texts
 from ._calls import Handle, Stop, blocked
-from ._handles import Config, EngineHandle, Machine, Plan, facts, open_config
+from ._handles import Config, EngineHandle, Machine, Model, Plan, facts, open_config
 from ._library import Library
 from ._report import abi, got
 from .errors import Error
@@ -256,7 +256,7 @@ class Layers(EngineHandle):
             if plan.refused is not None:
                 raise plan.refused
             engine = self.created(plan, overwrite=overwrite)
-            self.model = model
+            self.model: _Model | Model = model
             return engine
 
         super().__init__(stop.call(work), "strata_engine_destroy")

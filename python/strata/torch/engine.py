@@ -31,6 +31,7 @@ from .._library import Library
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
+from .decoder import Behind, Decoder, decoder_of
 from .exported import names_of
 from .found import blocks_of, measured
 from .held import held
@@ -66,9 +67,13 @@ class Engine(torch.nn.Module):
     example         a batch, which is run once before: it shows the order of layers, and how large their inputs are
     boundary_bytes  the most that one layer's input takes; 0: as the example shows, and without one PyTorch keeps the inputs
 
+    compute     "strata": strata's own decoder computes, of a model that it knows (decoder.py); "auto": where it can, and a line
+                says why not; None: as "strata.compute" says, "torch" unless set.  seq_len: the most tokens of its sequences
+
     With torch.distributed initialized its ranks train together, each with batches of its own, from rank 0's weights.
     """
 
+    _decoder: Decoder | None = None  # computes in PyTorch's place
     boundary: bool | None = None  # whether step() updates; None: after as many micro-batches as the configuration says
 
     def __init__(
@@ -88,6 +93,8 @@ class Engine(torch.nn.Module):
         layers: str | Sequence[str] | None = None,
         example: Any = None,
         boundary_bytes: int = 0,
+        compute: str | None = None,
+        seq_len: int = 0,
     ) -> None:
         super().__init__()
         self._turn = Turn()
@@ -101,33 +108,53 @@ class Engine(torch.nn.Module):
         _refuse_taken(module)
         comm = meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
-        pages = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
+        self._decoder = decoder_of(
+            module,
+            config,
+            settings,
+            given,
+            compute=compute,
+            seq_len=seq_len,
+            torch_only="layers are named" if layers is not None else "there are several ranks" if comm is not None else None,
+            overrides=changes,
+            machine=machine,
+            max_steps=max_steps,
+            allow_unknown=allow_unknown,
+        )
+        paged = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
+        pages = paged and self._decoder is None
         if pages and overlap:
             raise ValueError("overlap: layers that page are updated before the next step; leave it out")
-        try:
-            ordered = measured(module, layers, example, boundary_bytes, _dtype(settings)) if pages else blocks_of(module)
-        except ValueError as error:
-            if layers is not None or example is not None or boundary_bytes != 0:
-                raise
-            logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
-            ordered, pages = [], False
-        pieces, self._kept, modules = cut(module, numbers, {o.module: o.boundary_bytes for o in ordered}, resident=not pages)
+        self._pager: Pager | None = None
+        self._open: Layers | None = self._decoder
+        if self._decoder is not None:
+            self._kept = self._decoder.kept
+        else:
+            try:
+                ordered = measured(module, layers, example, boundary_bytes, _dtype(settings)) if pages else blocks_of(module)
+            except ValueError as error:
+                if layers is not None or example is not None or boundary_bytes != 0:
+                    raise
+                logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
+                ordered, pages = [], False
+            pieces, self._kept, modules = cut(
+                module, numbers, {o.module: o.boundary_bytes for o in ordered}, resident=not pages
+            )
+            self._open = Layers(
+                config,
+                pieces,
+                overrides=changes,
+                groups=[Group() for _ in given],
+                machine=machine,
+                comm=comm,
+                max_steps=max_steps,
+                overwrite=True,  # Saves looks whose they are
+                allow_unknown=allow_unknown,
+                caller_threads=torch.get_num_threads() if overlap else 0,
+                name=type(module).__name__[:63],
+            )
         self._device = _device_of(machine, self._kept)
         self._by_parameter = {k.parameter: k for k in self._kept}
-        self._pager: Pager | None = None
-        self._open: Layers | None = Layers(
-            config,
-            pieces,
-            overrides=changes,
-            groups=[Group() for _ in given],
-            machine=machine,
-            comm=comm,
-            max_steps=max_steps,
-            overwrite=True,  # Saves looks whose they are
-            allow_unknown=allow_unknown,
-            caller_threads=torch.get_num_threads() if overlap else 0,
-            name=type(module).__name__[:63],
-        )
         self.settings = self._layers.config  # in force
         self.accumulation = int(self._layers.model.info.grad_accum)
         schedule = self.settings["strata"].get("lr_scheduler", {}).get("type", "none")
@@ -148,19 +175,20 @@ class Engine(torch.nn.Module):
         self._saves = Saves(self.settings["strata"].get("save") or "", overwrite)
         if comm is not None:
             share((*module.parameters(), *module.buffers()), 0)
-        self._place(module)
+        if self._decoder is None:
+            self._place(module)
         self.module = module
         if pages:
             self._pager = Pager(self, modules)
         self._hooks: list[Any] = [
             k.parameter.register_post_accumulate_grad_hook(Hook(self, None))  # type: ignore[no-untyped-call]
             for k in self._kept
-            if k.group is not None
+            if k.group is not None and self._decoder is None
         ]
-        self._overlap = Overlap(self) if overlap else None
+        self._overlap = Behind(self) if self._decoder is not None else Overlap(self) if overlap else None
         _engines.add(self)
         watch_clipping(_engines)
-        refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None]
+        refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None and self._decoder is None]
         self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
         self._left: weakref.finalize[..., Engine] | None = None
         if self._pager is not None:  # before the end, but at exit nobody is left to read what pages
@@ -222,7 +250,22 @@ class Engine(torch.nn.Module):
             raise RuntimeError("this engine is destroyed")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
+        if self._decoder is None or not self.module.training or not torch.is_grad_enabled():
+            return self.module(*args, **kwargs)
+        return self._decode(self._decoder, *args, **kwargs)
+
+    @alone
+    def _decode(self, decoder: Decoder, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_ended()
+        self._check()
+        call = decoder.taken(self.module, args, kwargs)
+        try:
+            self._begin()
+            return call()
+        except BaseException:
+            self._given_up = True
+            self.drop()
+            raise
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -275,6 +318,8 @@ class Engine(torch.nn.Module):
                 raise RuntimeError("ranks have set the weights of different parameters: set them alike on all ranks")
         for i in changed:
             k = self._kept[i]
+            if self._decoder is not None and self._overlap is not None and self._overlap.pending:
+                raise RuntimeError(f"{k.name} was set when the module had the weights of an earlier step: flush() comes before")
             if k.away is None and k.parameter.dtype == torch.float32:  # which may be its own master
                 self._saves.changed()
             for first, weight in pieces_of(k.parameter.detach()):
@@ -309,6 +354,8 @@ class Engine(torch.nn.Module):
         if not self._losses or len(self._losses) < self.accumulation:
             self._losses.append(0.0)
         self._micro_over = False
+        if self._decoder is not None:
+            return
         sums = {}
         resident = {t.layer for k, t in zip(self._kept, self._layers.tensors) if t.group is not None and k.away is None}
         for layer in sorted(resident):
