@@ -109,7 +109,7 @@ static const struct st_field deepspeed_rows[] = {
     {.path = DS "zero3_save_16bit_model", .type = ST_FIELD_BOOL, .help = "the model is always saved whole"},
     ST_RECIPE_NOTICE(DS "deepspeed_hostfile", DS "deepspeed_multinode_launcher " DS "deepspeed_inclusion_filter " DS "deepspeed_exclusion_filter", ANY, LAUNCH),
     ST_RECIPE_NOTICE(DS "seq_parallel_communication_data_type", NULL, ANY, "of a size that is 1 here"),
-    ST_RECIPE_OFF(DS "deepspeed_moe_layer_cls_names", ANY, NULL, "models with experts are not in this version"),
+    ST_RECIPE_NOTICE(DS "deepspeed_moe_layer_cls_names", NULL, ANY, "the plan knows a layer's experts, and follows no trace"),
 };
 /* clang-format on */
 

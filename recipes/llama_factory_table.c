@@ -53,7 +53,7 @@ static const struct st_field model_rows[] = {
     ST_RECIPE_SPEED("flash_attn", "use_kv_cache use_v1_kernels enable_liger_kernel use_unsloth", ANY, KERNELS),
     ST_RECIPE_OFF("shift_attn", BOOL, "false", "shifted sparse attention is not in this version"),
     ST_RECIPE_OFF("mixture_of_depths", ANY, NULL, "mixture of depths is not in this version"),
-    ST_RECIPE_OFF("moe_aux_loss_coef", ANY, NULL, "models with experts are not in this version"),
+    ST_RECIPE_OFF("moe_aux_loss_coef", ANY, NULL, "the auxiliary loss of experts is not in this version: set it to 0"),
     ST_RECIPE_SPEED("disable_gradient_checkpointing", "use_unsloth_gc use_reentrant_gc", ANY, PLANNED),
     ST_RECIPE_NOTICE("upcast_layernorm", "upcast_lmhead_output", ANY, "norms and the loss are always computed in fp32"),
     ST_RECIPE_OFF("train_from_scratch", BOOL, "false", "to begin with random weights name a preset as the model"),

@@ -45,7 +45,7 @@ static const struct st_field model_rows[] = {
     {.path = "use_bnb_nested_quant", .type = ST_FIELD_BOOL, .fallback = "false", .help = "the scales quantised, too: nf4-double"},
     ST_RECIPE_SPEED("bnb_4bit_quant_storage", "attn_implementation use_flash_attention_2 activation_offloading", ANY, KERNELS),
     ST_RECIPE_OFF("model_init_kwargs", ANY, NULL, "config.json says what the model is: remove it"),
-    ST_RECIPE_OFF("router_aux_loss_coef", ANY, NULL, "models with experts are not in this version"),
+    ST_RECIPE_OFF("router_aux_loss_coef", ANY, NULL, "the auxiliary loss of experts is not in this version: set it to 0"),
     ST_RECIPE_NOTICE("ignore_bias_buffers", NULL, ANY, LAUNCH),
 };
 

@@ -336,7 +336,7 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_OFF("hybrid_engine.enabled", "DeepSpeed's RLHF engine has no counterpart here: set it to false",
                "training and generation in turn"),
 };
-#define NO_EXPERTS "the built-in models have no experts"
+#define RANKS_SHARE "experts are pages, and ranks share them as they share all pages"
 #define GONE       "removed in DeepSpeed 0.19, and not here: "
 
 static const struct st_field feature_rows[] = {
@@ -349,8 +349,8 @@ static const struct st_field feature_rows[] = {
     {.path = "tensor_parallel.autotp_size", .type = ST_FIELD_INT, .fallback = "0", .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_NOTICE,
      .reason = "below 2 nothing is split; from 2 on it is refused, since ranks that share a layer have the same samples", .help = "ranks that share a layer"},
     ST_ROW_OPEN("pipeline", NOTICE, SPEED, EXCHANGED, "layers distributed over ranks"),
-    ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts distributed over ranks"),
-    ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", NO_EXPERTS, "order of ranks"),
+    ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, RANKS_SHARE, "experts distributed over ranks"),
+    ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", RANKS_SHARE, "order of ranks"),
     {.path = "sequence_parallel_size", .type = ST_FIELD_INT, .fallback = "1", .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_NOTICE,
      .reason = "below 2 nothing is split; from 2 on it is refused, since ranks that share a sequence have the same samples", .help = "ranks that share a sequence"},
     ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "from configs older than the zero_optimization section"),

@@ -62,7 +62,12 @@ def read_runs(sources: Sequence[Any], names: Sequence[str] | None) -> list[Run]:
         raise ValueError(f"{len(names)} names for {len(sources)} runs")
     own = [Path(os.fsdecode(source)).stem if is_path(source) else "run" for source in sources]
     own = [name if own.count(name) == 1 else f"{name} {own[: i + 1].count(name)}" for i, name in enumerate(own)]
-    return [_read_run(source, name) for source, name in zip(sources, names or own)]
+    runs = [_read_run(source, name) for source, name in zip(sources, names or own)]
+    shown = [run for run in runs if run.steps]
+    if not shown:
+        raise ValueError(f"{runs[0].name} has no step: there is nothing to show")
+    shown[0].notes.extend(f"{run.name} has no step, and is left out" for run in runs if not run.steps)
+    return shown
 
 
 def is_path(source: Any) -> bool:
@@ -80,8 +85,6 @@ def _read_run(source: Any, name: str) -> Run:
             if number == 1 and not (isinstance(line, dict) and isinstance(line.get("run"), dict)):
                 raise ValueError(f"{path}, line 1: no run begins here: strata train --metrics writes such a file")
             _take(run, line, f"{path}, line {number}")
-    if not run.steps:
-        raise ValueError(f"{name} has no step: there is nothing to show")
     return run
 
 

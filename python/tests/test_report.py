@@ -92,6 +92,10 @@ class Reading(InRuns):
         )
         self.assertEqual((len(run.steps), run.summary), (2, {}))
 
+    def test_a_run_without_a_step_is_left_out(self) -> None:
+        (run,) = _runs.read_runs([[HEADER], [HEADER, STEP]], ["empty", "one"])
+        self.assertEqual((run.name, run.notes), ("one", ["empty has no step, and is left out"]))
+
     def test_what_is_no_run_is_refused(self) -> None:
         newer = {"run": {**HEADER["run"], "version": "0.2.0"}}
         rows: list[tuple[tuple[object, ...], str]] = [

@@ -141,7 +141,7 @@ TEST(verdicts)
         {"{\"data_types\": {\"grad_accum_dtype\": \"bfloat16\"}}", "data_types.grad_accum_dtype", ST_VERDICT_REJECTED,
          "accumulate in fp32"},
         {"{\"pipeline\": {\"stages\": 2}}", "pipeline.stages", ST_VERDICT_NOTICE, "what ranks exchange"},
-        {"{\"use_data_before_expert_parallelism\": true}", "use_data_before_expert_parallelism", ST_VERDICT_NOTICE, "no experts"},
+        {"{\"use_data_before_expert_parallelism\": true}", "use_data_before_expert_parallelism", ST_VERDICT_NOTICE, "share them"},
         {"{\"data_types\": {\"keep_in_fp32_modules\": []}}", "data_types.keep_in_fp32_modules", ST_VERDICT_HONOURED, NULL},
         {"{\"data_types\": {\"keep_in_fp32_modules\": [\"norm\"]}}", "data_types.keep_in_fp32_modules", ST_VERDICT_REJECTED,
          "one dtype"},
