@@ -32,6 +32,10 @@ struct preset {
 #define GEMMA2  ST_FAMILY_GEMMA2
 #define GEMMA3  ST_FAMILY_GEMMA3
 #define OLMO2   ST_FAMILY_OLMO2
+#define QWEN2_M ST_FAMILY_QWEN2_MOE
+#define QWEN3_M ST_FAMILY_QWEN3_MOE
+#define OLMOE   ST_FAMILY_OLMOE
+#define MIXTRAL ST_FAMILY_MIXTRAL
 
 static const struct preset presets[] = {
     {"nano", 4, 128, 4, 4, 32, 512, 256, 256, 0, 1e-5f, GPT2, 0, 0, false},
@@ -50,6 +54,7 @@ static const struct preset presets[] = {
     {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, 2048, 0, 1e-5f, LLAMA, 10000, 0, true},
     {"llama-1b", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 0, 1e-5f, LLAMA, 500000, 32, false},
     {"olmo-2-1b", 16, 2048, 16, 16, 128, 8192, 100352, 4096, 0, 1e-6f, OLMO2, 500000, 0, true},
+    {"olmoe-1b-7b", 16, 2048, 16, 16, 128, 1024, 50304, 4096, 0, 1e-5f, OLMOE, 10000, 0, true},
     {"qwen2.5-1.5b", 28, 1536, 12, 2, 128, 8960, 151936, 131072, 0, 1e-6f, QWEN2, 1000000, 0, false},
     {"smollm2-1.7b", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 0, 1e-5f, LLAMA, 130000, 0, false},
     {"qwen3-1.7b", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, false},
@@ -65,19 +70,34 @@ static const struct preset presets[] = {
     {"llama-3-8b", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 0, 1e-5f, LLAMA, 500000, 0, true},
     {"llama-3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 0, 1e-5f, LLAMA, 500000, 8, true},
     {"qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, true},
+    {"qwen1.5-moe-a2.7b", 24, 2048, 16, 16, 128, 5632, 151936, 8192, 0, 1e-6f, QWEN2_M, 1000000, 0, true},
     {"qwen3-14b", 40, 5120, 40, 8, 128, 17408, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, true},
     {"qwen2.5-14b", 48, 5120, 40, 8, 128, 13824, 152064, 131072, 0, 1e-5f, QWEN2, 1000000, 0, true},
+    {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 0, 1e-6f, QWEN3_M, 1000000, 0, true},
     {"qwen3-32b", 64, 5120, 64, 8, 128, 25600, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, true},
     {"qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, 131072, 0, 1e-5f, QWEN2, 1000000, 0, true},
+    {"mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 0, 1e-5f, MIXTRAL, 1000000, 0, true},
     {"llama-3-70b", 80, 8192, 64, 8, 128, 28672, 128256, 8192, 0, 1e-5f, LLAMA, 500000, 0, true},
     {"llama-3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 0, 1e-5f, LLAMA, 500000, 8, true},
 };
 #define PRESET_COUNT (sizeof(presets) / sizeof(presets[0]))
 
+/* Those whose blocks are all sparse. */
+static const struct sparse {
+    const char *name;
+    uint32_t experts, chosen, ffn, shared_ffn;
+} sparse[] = {
+    {"olmoe-1b-7b", 64, 8, 1024, 0},
+    {"qwen1.5-moe-a2.7b", 60, 4, 1408, 5632},
+    {"qwen3-30b-a3b", 128, 8, 768, 0},
+    {"mixtral-8x7b", 8, 2, 14336, 0},
+};
+
 /* Other names of the same shapes. */
 static const char *const aliases[][2] = {
     {"llama-3.2-1b", "llama-1b"},
     {"llama-3.3-70b", "llama-3.1-70b"},
+    {"olmoe-1b-7b-0924", "olmoe-1b-7b"},
 };
 
 /* What publishers put behind a name, of models that have its shapes. */
@@ -124,7 +144,7 @@ const char *st_model_preset_of(const char *published)
 static strata_status unknown_preset(const char *name)
 {
     uint32_t nearest = 0, nearest_distance = UINT32_MAX;
-    char list[768] = "";
+    char list[1024] = "";
     size_t length = 0;
 
     for (uint32_t i = 0; i < PRESET_COUNT; i++) {
@@ -143,6 +163,21 @@ static strata_status unknown_preset(const char *name)
             "no model preset \"%s\" (nearest: %s); there are %s. Name other models by their directory; nothing is downloaded",
             name, presets[nearest].name, list),
         "model.model", "fetch it with \"hf download %s --local-dir DIR\", then say model.model DIR", name);
+}
+
+static void add_experts(struct st_model_config *c, const char *name)
+{
+    for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++) {
+        if (strcmp(name, sparse[i].name) != 0)
+            continue;
+        c->experts = sparse[i].experts;
+        c->experts_chosen = sparse[i].chosen;
+        c->expert_ffn = sparse[i].ffn;
+        c->shared_ffn = sparse[i].shared_ffn;
+        c->experts_divided = c->experts_divided || c->family == ST_FAMILY_QWEN3_MOE;
+        for (uint32_t b = 0; b < c->blocks; b++)
+            st_layer_set(c->sparse, b);
+    }
 }
 
 static struct st_model_config config_of(const struct preset *p)
@@ -173,6 +208,7 @@ static struct st_model_config config_of(const struct preset *p)
     c.head_dim = p->head_dim;
     c.rope_base = p->rope_base;
     c.untied = p->untied;
+    add_experts(&c, p->name);
     if (p->llama3 > 0) {
         c.rope_type = ST_ROPE_LLAMA3;
         c.rope_factor = p->llama3;
