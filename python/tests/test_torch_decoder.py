@@ -267,6 +267,7 @@ class Decoder(InScratch):
             ({**batch, "attention_mask": batch["attention_mask"].flip(1)}, "attention_mask"),
             ({**batch, "attention_mask": torch.ones(2, 1, 20, 20)}, "attention_mask"),
             ({**batch, "labels": ids}, "labels of -100"),
+            ({"input_ids": ids * 0, "labels": ids}, "token 0 pads"),
             ({"input_ids": ids.repeat(2, 1), "labels": ids.repeat(2, 1)}, "4 sequences of 20 tokens"),
             ({"input_ids": ids.repeat(1, 2), "labels": ids.repeat(1, 2)}, "2 sequences of 40 tokens"),
         ]

@@ -337,6 +337,11 @@ class _Loss(torch.autograd.Function):
         return None, None, None, None
 
 
+def _counts(targets: torch.Tensor) -> torch.Tensor:
+    """Where a token has an effect on a loss: up to the last target of its sequence."""
+    return (targets != IGNORED).flip(1).cumsum(1).flip(1) > 0
+
+
 def batch_of(module: torch.nn.Module, seq_len: int, micro_batch: int, args: Any, kwargs: Any) -> tuple[Any, Any, float, bool]:
     """Tokens, targets and the loss's divisor of a call of the module, and whether it wants a tuple; else NotPlain."""
     bound = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
@@ -361,6 +366,11 @@ def batch_of(module: torch.nn.Module, seq_len: int, micro_batch: int, args: Any,
     positions = given.get("position_ids")
     if positions is not None and not bool((positions == torch.arange(rows.shape[1])).all()):
         raise NotPlain("position_ids: tokens of a sequence are counted from 0")
+    padding = getattr(module.get_input_embeddings(), "padding_idx", None)  # type: ignore[operator]
+    if padding is not None and bool(((rows == padding) & _counts(targets)).any()):
+        raise NotPlain(
+            f"input_ids: token {padding} pads, and stands before a label: PyTorch leaves its embedding's gradient out"
+        )
     count = given.get("num_items_in_batch")
     plain = {"self", "input_ids", "labels", "attention_mask", "position_ids", "num_items_in_batch", "return_dict", "use_cache"}
     odd = next((name for name, v in given.items() if name not in plain and not (v is None or v is False or v == 0)), None)
