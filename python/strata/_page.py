@@ -287,7 +287,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("strata report", description="Write one HTML file about runs (docs/python.md).")
     parser.add_argument("runs", nargs="+", metavar="RUN.jsonl", help="what strata train --metrics wrote")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html")
-    parser.add_argument("--trace", action="append", metavar="FILE.json", help="a trace of a run; once for each run, in their order")
+    traces = "a trace of a run; once for each run, in their order"
+    parser.add_argument("--trace", action="append", metavar="FILE.json", help=traces)
     parser.add_argument("--step", type=int, metavar="N", help="which step of the traces; default: the last")
     parser.add_argument("--title", metavar="TEXT")
     parser.add_argument("--overwrite", action="store_true", help="replace a report of this name")
