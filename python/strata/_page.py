@@ -8,12 +8,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from . import pictures
 from ._runs import Run, TracedStep, at, is_path, read_runs, read_trace, size_text, time_text
+from .files import new_file
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --soft: #f3f4f6; --ink: #1b1c1d; --weak: #5c6066; --line: #d5d8dc }
@@ -224,28 +224,6 @@ def _page(runs: Sequence[Run], steps: Sequence[TracedStep | None], title: str) -
     yield "</body></html>\n"
 
 
-@contextmanager
-def _new_file(path: Path, overwrite: bool) -> Iterator[IO[str]]:
-    """A file that takes its name when it is whole."""
-    if path.exists() and not (overwrite and path.is_file()):
-        problem = "exists already: overwrite replaces it" if path.is_file() else "is no file"
-        raise FileExistsError(errno.EEXIST, problem, str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
-    made = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(made, "x", encoding="utf-8", errors="replace") as file:
-            yield file
-        os.replace(made, path)
-    except OSError as error:
-        if error.filename == str(made):
-            error.filename = str(path)
-        raise
-    finally:
-        with suppress(OSError):
-            made.unlink()
-
-
 def report(
     *runs: Any,
     out: str | os.PathLike[str] = "report.html",
@@ -274,7 +252,7 @@ def report(
     path = Path(out).resolve()
     if any(is_path(one) and Path(os.fsdecode(one)).resolve() == path for one in (*runs, *traces)):
         raise ValueError(f"{path} is read for the report: give it another name")
-    with _new_file(path, overwrite) as file:
+    with new_file(path, overwrite) as file:
         for text in _page(read, steps, title or " and ".join(run.name for run in read)):
             file.write(text)
     return path
@@ -287,8 +265,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("strata report", description="Write one HTML file about runs (docs/python.md).")
     parser.add_argument("runs", nargs="+", metavar="RUN.jsonl", help="what strata train --metrics wrote")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html")
-    traces = "a trace of a run; once for each run, in their order"
-    parser.add_argument("--trace", action="append", metavar="FILE.json", help=traces)
+    of_trace = "a trace of a run; once for each run, in their order"
+    parser.add_argument("--trace", action="append", metavar="FILE.json", help=of_trace)
     parser.add_argument("--step", type=int, metavar="N", help="which step of the traces; default: the last")
     parser.add_argument("--title", metavar="TEXT")
     parser.add_argument("--overwrite", action="store_true", help="replace a report of this name")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from ._abi import Text, encoded
 from ._calls import Stop, blocked
@@ -64,6 +68,31 @@ def export(
         return Path(encoded(out).decode("utf-8", "surrogateescape"))
 
     return stop.call(merged if merge else work)
+
+
+@contextmanager
+def new_file(path: Path, overwrite: bool, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file that takes its name once it is on the disk.  mode: "w" for text, "wb" for bytes."""
+    if path.exists() and not (overwrite and path.is_file()):
+        problem = "exists already: overwrite replaces it" if path.is_file() else "is no file"
+        raise FileExistsError(errno.EEXIST, problem, str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
+    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    encoding, errors = (None, None) if "b" in mode else ("utf-8", "replace")
+    try:
+        with open(made, mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(made, path)
+    except OSError as error:
+        if error.filename == str(made):
+            error.filename = str(path)
+        raise
+    finally:
+        with suppress(OSError):
+            made.unlink()
 
 
 def digest(path: Text) -> str:

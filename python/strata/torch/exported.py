@@ -21,7 +21,7 @@ from .._abi import Text, encoded
 from .._calls import Stop
 from .._library import Library
 from .._report import abi
-from ..files import place_of
+from ..files import new_file, place_of
 from ..layers import memory
 from .pages import DTYPES, Kept, put, short
 from .saves import read_beside
@@ -110,8 +110,7 @@ class Saved:
             at = header[name]["data_offsets"][1]
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
-        new = path.with_name(path.name + ".new")
-        with open(new, "wb") as file:
+        with new_file(path, True, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, 8 + len(text) + at)
             file.write(len(text).to_bytes(8, "little") + text)
             base = file.tell()
@@ -130,9 +129,6 @@ class Saved:
                 append(name, first, rounded)
 
             self.read(take, progress)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
 
 
 def _manifest(place: Path) -> Any:
