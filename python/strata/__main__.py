@@ -5,24 +5,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from pathlib import Path
 
 from ._library import path_of_program
 from .errors import Error
 
 
-def _is_of_an_engine(word: str) -> bool:
-    at = Path(word)
-    latest = at / "latest"
-    if latest.is_file() and not latest.is_symlink():
-        at = at / latest.read_text().strip()
-    return (at / "client-0.pt").is_file()
-
-
 def _export(words: list[str]) -> int:
+    import argparse
+
     from .files import export
 
     parser = argparse.ArgumentParser("strata export", description="Writes what an engine has saved as model.safetensors.")
@@ -44,8 +36,11 @@ def main() -> None:
         from ._page import main as report
 
         sys.exit(report(sys.argv[2:]))
-    if sys.argv[1:2] == ["export"] and any(_is_of_an_engine(word) for word in sys.argv[2:]):
-        sys.exit(_export(sys.argv[2:]))
+    if sys.argv[1:2] == ["export"]:
+        from .files import place_of
+
+        if any(place_of(word) for word in sys.argv[2:]):
+            sys.exit(_export(sys.argv[2:]))
     program = path_of_program()
     os.execv(program, [str(program), *sys.argv[1:]])
 
