@@ -82,17 +82,6 @@ static const struct preset presets[] = {
 };
 #define PRESET_COUNT (sizeof(presets) / sizeof(presets[0]))
 
-/* Those whose blocks are all sparse. */
-static const struct sparse {
-    const char *name;
-    uint32_t experts, chosen, ffn, shared_ffn;
-} sparse[] = {
-    {"olmoe-1b-7b", 64, 8, 1024, 0},
-    {"qwen1.5-moe-a2.7b", 60, 4, 1408, 5632},
-    {"qwen3-30b-a3b", 128, 8, 768, 0},
-    {"mixtral-8x7b", 8, 2, 14336, 0},
-};
-
 /* Other names of the same shapes. */
 static const char *const aliases[][2] = {
     {"llama-3.2-1b", "llama-1b"},
@@ -165,19 +154,14 @@ static strata_status unknown_preset(const char *name)
         "model.model", "fetch it with \"hf download %s --local-dir DIR\", then say model.model DIR", name);
 }
 
-static void add_experts(struct st_model_config *c, const char *name)
+/* Defaults have the published numbers; all blocks are sparse. */
+static void add_experts(struct st_model_config *c, const struct st_family *family)
 {
-    for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++) {
-        if (strcmp(name, sparse[i].name) != 0)
-            continue;
-        c->experts = sparse[i].experts;
-        c->experts_chosen = sparse[i].chosen;
-        c->expert_ffn = sparse[i].ffn;
-        c->shared_ffn = sparse[i].shared_ffn;
-        c->experts_divided = c->experts_divided || c->family == ST_FAMILY_QWEN3_MOE;
-        for (uint32_t b = 0; b < c->blocks; b++)
-            st_layer_set(c->sparse, b);
-    }
+    if ((family->keys & ST_KEY_MOE_FFN) == 0)
+        c->expert_ffn = c->ffn;
+    c->experts_divided = c->experts_divided || c->family == ST_FAMILY_QWEN3_MOE;
+    for (uint32_t b = 0; b < c->blocks; b++)
+        st_layer_set(c->sparse, b);
 }
 
 static struct st_model_config config_of(const struct preset *p)
@@ -208,7 +192,8 @@ static struct st_model_config config_of(const struct preset *p)
     c.head_dim = p->head_dim;
     c.rope_base = p->rope_base;
     c.untied = p->untied;
-    add_experts(&c, p->name);
+    if (family->experts != NULL)
+        add_experts(&c, family);
     if (p->llama3 > 0) {
         c.rope_type = ST_ROPE_LLAMA3;
         c.rope_factor = p->llama3;
