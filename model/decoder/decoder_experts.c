@@ -4,7 +4,6 @@
  * is computed in parts.  The first one chooses experts and opens the sum; then come slices, whose experts add to it in ascending
  * order, in fp32; the end rounds it once.  Backward goes the other way round: slices make what is inside an expert again, and add
  * to the gradient of x, which takes the sum's place. */
-#include "core/base/error.h"
 #include "model/decoder/decoder_internal.h"
 
 /* What the calls leave each other. */
@@ -346,8 +345,6 @@ static strata_status route_backward(const struct st_frame *f)
 
 strata_status st_experts_run(const struct st_frame *f)
 {
-    if (f->ops->route_choose == NULL)
-        return st_error(STRATA_E_NOSYS, "model %s: experts are not computed on this kind of device yet", f->m->config.name);
     switch (f->call->kind) {
     case ST_CALL_ROUTE_FORWARD:
         return route_forward(f);
