@@ -353,6 +353,20 @@ static strata_status count_call(void *model, const struct st_call *call)
     return STRATA_OK;
 }
 
+/* Three layers with four uses of pages, the first of which is looked up. */
+static void looks_up(struct fixture *f, struct st_page *pages, uint32_t page_count, struct st_layer *layers, uint32_t *uses)
+{
+    f->workload.pages = pages;
+    f->workload.page_count = page_count;
+    f->workload.layers = layers;
+    f->workload.layer_count = 3;
+    f->workload.uses = uses;
+    f->workload.use_count = 4;
+    f->workload.gathered_count = 1;
+    f->workload.workspace_bytes = 5000;
+    f->workload.workers = 256;
+}
+
 TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
 {
     struct fixture *f = *state;
@@ -377,15 +391,7 @@ TEST_SETUP(block_and_head_are_measured_where_they_fit, setup, teardown)
 
     (void)st_page_add(&pages[0], ST_GROUP_DECAY, STRATA_BF16, 16384);
     (void)st_page_add(&pages[2], ST_GROUP_DECAY, STRATA_BF16, 128);
-    f->workload.pages = pages;
-    f->workload.page_count = 3;
-    f->workload.layers = layers;
-    f->workload.layer_count = 3;
-    f->workload.uses = uses;
-    f->workload.use_count = 4;
-    f->workload.gathered_count = 1;
-    f->workload.workspace_bytes = 5000;
-    f->workload.workers = 256;
+    looks_up(f, pages, 3, layers, uses);
     assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops > 0 && m.rates.head_flops > 0);
@@ -443,16 +449,8 @@ TEST_SETUP(a_layer_of_experts_is_measured_by_parts, setup, teardown)
 
     for (uint32_t p = 0; p < 4; p++)
         (void)st_page_add(&pages[p], ST_GROUP_DECAY, STRATA_BF16, p == 1 ? 128 : 16384);
-    f->workload.pages = pages;
-    f->workload.page_count = 4;
-    f->workload.layers = layers;
-    f->workload.layer_count = 3;
-    f->workload.uses = uses;
-    f->workload.use_count = 4;
-    f->workload.gathered_count = 1;
-    f->workload.workspace_bytes = 5000;
+    looks_up(f, pages, 4, layers, uses);
     f->workload.routes_bytes = 64;
-    f->workload.workers = 256;
     assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops > 0 && m.rates.experts_flops > 0);
