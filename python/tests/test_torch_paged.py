@@ -402,8 +402,88 @@ print(sum(value.nbytes for value in state.values()) >> 20, *told)
 """
 
 
+FULL = """
+import os, sys
+import torch
+from strata import deepspeed
+place, size = sys.argv[1], 1 << 20
+room = deepspeed.zero.Init(config_dict_or_path={"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": place}}})
+free = lambda: os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+with room:
+    given = [torch.nn.Linear(size // 4, 1, bias=False) for _ in range(4)]  # of eight that there are
+    assert free() < 5 * size, free()
+    del given
+    assert free() > 7 * size, free()
+    given = [torch.nn.Linear(size // 8, 1, bias=False) for _ in range(2)]
+    try:
+        while True:
+            given.append(torch.nn.Linear(size // 4, 1, bias=False))
+    except OSError as error:
+        print(len(given), error)
+for linear in given:
+    torch.nn.init.ones_(linear.weight)
+"""
+
+CHANGED = """
+import os, sys
+import safetensors.torch, torch
+from strata import deepspeed
+from strata.torch import mapped
+place = sys.argv[1]
+safetensors.torch.save_file({"weight": torch.ones(512, 1024)}, place)
+with deepspeed.zero.Init():
+    linear = torch.nn.Linear(1024, 512, bias=False)
+linear.load_state_dict(safetensors.torch.load_file(place))
+assert mapped.source_of(linear.weight) is not None
+with torch.no_grad():
+    linear.weight[0] *= 2  # a page of this process's own
+assert mapped.copied(linear.weight.data).sum() == 513 * 1024
+os.truncate(place, 4096)
+try:
+    mapped.copied(linear.weight.data)
+except RuntimeError as error:
+    print(error)
+"""
+
+
 class Files(unittest.TestCase):
     """Weights that are not whole in memory."""
+
+    def test_a_full_drive_is_refused_before_anything_is_written_there(self) -> None:
+        mounted = 'mount -t tmpfs -o size=8m none "$1" || exit 77; shift; exec "$@"'
+        with tempfile.TemporaryDirectory() as scratch:
+            words = ["unshare", "-rm", "sh", "-c", mounted, "sh", scratch, sys.executable, "-c", FULL, scratch]
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            try:
+                done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100, check=False)
+            except FileNotFoundError:
+                self.skipTest("there is no unshare")
+        if done.returncode == 77 or done.stderr.startswith("unshare:"):
+            self.skipTest("nothing can be mounted here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for said in ("9 ", "No space left on device: a weight of 1,048,576 bytes", "name another drive as nvme_path", scratch):
+            self.assertIn(said, done.stdout)
+
+    def test_a_file_that_changes_while_weights_wait_in_it_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            self.assertIn(
+                "/a has weights that wait there for their engine, and was changed since they were loaded: it had 2,0",
+                run_script("-c", CHANGED, f"{scratch}/a"),
+            )
+            wide().save_pretrained(scratch)
+            file = Path(scratch) / "model.safetensors"
+            state = file.read_bytes()
+            for made in (state[:-100], bytes(len(state)), state + b"more"):
+                file.write_bytes(state)
+                with deepspeed.zero.Init():
+                    model = wide()
+                model.load_state_dict(safetensors.torch.load_file(file), strict=False)
+                with file.open("r+b") as there:
+                    there.truncate(len(made))
+                    there.write(made)
+                for use in (lambda m: Engine(m, {**SINGLE, **tier("cpu", "")}), lambda m: trace(m, batch_of(0))):
+                    with self.assertRaisesRegex(RuntimeError, rf"{file} has .* had {len(state):,} bytes and has {len(made):,}"):
+                        use(model)
 
     def test_they_stay_in_files_until_an_engine_takes_them(self) -> None:
         plain = wide()

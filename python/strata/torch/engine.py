@@ -37,7 +37,7 @@ from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
 from .loads import load_all, load_weights
-from .mapped import is_kept, release, share, waits
+from .mapped import copied, is_kept, release, share, unchanged, waits
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
 from .pages import DTYPES, Kept, absent, cast_norms, cut, followed, over, pieces_of, read
@@ -106,6 +106,7 @@ class Engine(torch.nn.Module):
         given = groups_of(parameters if optimizer is None else optimizer.param_groups, module)
         numbers = {p: i for i, group in enumerate(given) for p in group["params"]}
         _refuse_taken(module)
+        unchanged(module.parameters())
         comm = meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
         self._decoder = decoder_of(
@@ -206,7 +207,7 @@ class Engine(torch.nn.Module):
 
         def fill(index: int, first: int, elems: int, address: int) -> None:
             part = kept[index].parameter.detach().reshape(-1)[first : first + elems]
-            over(address, part.shape, torch.float32, None).copy_(part)
+            over(address, part.shape, torch.float32, None).copy_(copied(part))
             release([part])
 
         layers.load(fill)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .mapped import release
+from .mapped import release, unchanged
 from .pages import LARGE
 
 _BATCHED = torch.nn.modules.batchnorm._BatchNorm
@@ -143,6 +143,7 @@ class Trace:
 def trace(module: torch.nn.Module, batch: Any, layers: str | Sequence[str] | None = None) -> Trace:
     """Run a batch (a dict of arguments, a tuple or list of them, or one) without gradients, and see what the layers do."""
     found = find(module, layers)
+    unchanged(module.parameters())
     calls: list[Call] = []
 
     def seen(o: Ordered) -> Any:

@@ -4,22 +4,26 @@ A room gives tensors over a file without a name on a drive, or over memory that 
 a state dict has from a file, as safetensors gives them, stay in that file: the parameter gets them by a mapping of its own,
 which keeps what is changed in it to itself.  release() takes what a process has read or written off its resident memory; pages
 that are this process's alone stay.
+
+A mapping ends the process by SIGBUS where its file has nothing.  So a room's file has its blocks before a tensor lies there.
+Others' files, which anyone may shorten, are read by copied(), which refuses what is not there or has changed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-_SEGMENT = 1 << 30  # bytes of a room's file: it goes when all tensors in it are gone
+_SEGMENT = 1 << 30  # bytes of a room's file, of which it has what tensors take: it goes when all of them are gone
 _SMALL = 1 << 16  # bytes of a tensor that is left where it is
 _HELD = 1 << 28  # bytes given by a room, after which its pages are released
 _PAGE = mmap.PAGESIZE
@@ -31,15 +35,24 @@ class _Map(mmap.mmap):
     start: int
     private: bool  # what is written stays this process's
     source: tuple[Any, ...]  # which file, for those of others
+    file: int  # its descriptor
 
-    def _begins(self, private: bool, source: tuple[Any, ...] = ()) -> _Map:
-        self.private, self.source = private, source
+    def _begins(self, file: int, source: tuple[Any, ...] = ()) -> _Map:
+        self.private, self.source, self.file = bool(source), source, os.dup(file)
+        self.close_file = weakref.finalize(self, os.close, self.file)
         self.start = torch.frombuffer(self, dtype=torch.uint8, count=1).data_ptr()
         _maps.add(self)
         return self
 
-    def tensor(self, at: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        return torch.frombuffer(self, dtype=dtype, count=shape.numel(), offset=at).view(shape)
+    def check(self) -> None:
+        """The file of others is the one that was mapped."""
+        path, _, size, written = self.source
+        told = os.fstat(self.file)
+        if (told.st_size, told.st_mtime_ns) != (size, written):
+            raise RuntimeError(
+                f"{path} has weights that wait there for their engine, and was changed since they were loaded: it had "
+                f"{size:,} bytes and has {told.st_size:,}. Load the model again, and leave its files until its engine is made"
+            )
 
 
 _maps: weakref.WeakSet[_Map] = weakref.WeakSet()
@@ -68,26 +81,74 @@ class Room:
         size = shape.numel() * dtype.itemsize
         if self._directory is None or size < _SMALL:
             return untouched(shape, dtype)
-        if self._last is None or self._at + size > len(self._last):
-            self._last, self._at = _segment(self._directory, max(size, _SEGMENT)), 0
-        made = self._last.tensor(self._at, shape, dtype)
-        self._at += -(-size // _PAGE) * _PAGE
+        room = -(-size // _PAGE) * _PAGE
+        try:
+            if self._last is None or self._at + room > len(self._last):
+                if self._last is not None:
+                    self._last.close_file()
+                self._last, self._at = _segment(self._directory, max(room, _SEGMENT)), 0
+            os.posix_fallocate(self._last.file, self._at, room)
+        except OSError as error:
+            free = os.statvfs(self._directory)
+            raise OSError(
+                error.errno,
+                f"{os.strerror(error.errno or 0)}: a weight of {size:,} bytes waits there for its engine, and "
+                f"{free.f_bavail * free.f_frsize:,} are free. Make room, or name another drive as nvme_path",
+                self._directory,
+            ) from None
+        part = memoryview(self._last)[self._at : self._at + room]
+        weakref.finalize(part, _give_back, weakref.ref(self._last), self._at, room).atexit = False  # with the tensor's memory
+        self._at += room
         self._held += size
         if self._held > _HELD:
             self._held = 0
             for known in list(_maps):
                 if not known.private:
                     known.madvise(mmap.MADV_DONTNEED)
-        return made
+        return torch.frombuffer(part, dtype=dtype, count=shape.numel()).view(shape)
 
 
 def _segment(directory: str, size: int) -> _Map:
-    free = os.statvfs(directory)
-    if free.f_bavail * free.f_frsize < size:  # else a write into the mapping would end the process
-        raise OSError(f"{directory} has {free.f_bavail * free.f_frsize:,} bytes free, and weights need {size:,} more")
     with tempfile.TemporaryFile(dir=directory) as file:
         file.truncate(size)
-        return _Map(file.fileno(), size)._begins(False)
+        return _Map(file.fileno(), size)._begins(file.fileno())
+
+
+def _give_back(known: weakref.ref[_Map], at: int, size: int) -> None:
+    """A part of a room's file to its drive."""
+    segment = known()
+    if segment is not None:
+        with suppress(OSError):  # not every file system can: it has that back with the file
+            segment.madvise(mmap.MADV_REMOVE, at, size)
+
+
+def unchanged(tensors: Iterable[torch.Tensor]) -> None:
+    """Refuse those whose file has changed."""
+    for known in {_map_of(tensor) for tensor in tensors}:
+        if known is not None and known.private:
+            known.check()
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor that can be read safely: itself, or a copy where it is of others' file."""
+    known = _map_of(tensor)
+    if known is None or not known.private:
+        return tensor
+    made = untouched(tensor.shape, tensor.dtype)
+    into = memoryview((ctypes.c_char * tensor.nbytes).from_address(made.data_ptr())).cast("B")
+    with open("/proc/self/mem", "rb", buffering=0) as memory:  # where there is nothing it fails without a signal
+        memory.seek(tensor.data_ptr())
+        at = 0
+        while at < len(into):
+            try:
+                count = memory.readinto(into[at:])
+            except OSError:
+                count = 0
+            known.check()
+            if not count:
+                raise RuntimeError(f"{known.source[0]} cannot be read: weights wait there for their engine")
+            at += count
+    return made
 
 
 def release(tensors: Iterable[torch.Tensor]) -> None:
@@ -125,11 +186,11 @@ def of_source(source: tuple[Any, ...], shape: torch.Size, dtype: torch.dtype) ->
                 told = os.fstat(file.fileno())
                 if (told.st_ino, told.st_size, told.st_mtime_ns) != source[1:-1] or inode == 0:
                     return None
-                known = _Map(file.fileno(), 0, access=mmap.ACCESS_COPY)._begins(True, source[:-1])
+                known = _Map(file.fileno(), 0, access=mmap.ACCESS_COPY)._begins(file.fileno(), source[:-1])
         except OSError:
             return None
         _files[source[:-1]] = known
-    return known.tensor(at, shape, dtype)
+    return torch.frombuffer(known, dtype=dtype, count=shape.numel(), offset=at).view(shape)
 
 
 def in_file(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -159,11 +220,11 @@ def in_file(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _map_of(tensor: torch.Tensor) -> _Map | None:
-    if tensor.device.type != "cpu" or tensor.nbytes < _SMALL:
+    if tensor.device.type != "cpu":
         return None
     try:
         begin = tensor.data_ptr()
-    except RuntimeError:  # of a layer that pages
+    except (RuntimeError, ValueError):  # of a layer that pages, or that has not been made yet
         return None
     return next((known for known in list(_maps) if known.start <= begin < known.start + len(known)), None)
 
@@ -193,7 +254,10 @@ def share(tensors: Iterable[torch.Tensor], rank: int) -> None:
     torch.distributed.all_reduce(seen, torch.distributed.ReduceOp.MIN)
     for tensor, one, there in zip(known, made, seen.tolist()):
         if not there:
-            torch.distributed.broadcast(tensor.data, rank)
+            value = copied(tensor.data)
+            torch.distributed.broadcast(value, rank)
+            if not mine and value.data_ptr() != tensor.data_ptr():
+                tensor.data = value
         elif not mine and one is not None:
             tensor.data = one
         release([tensor])

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ..errors import Error
 from ..layers import Layers, Placed, View
-from .mapped import Room, release
+from .mapped import Room, copied, release
 from .pages import DTYPES, Kept, over, pieces_of, put, read
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class Pager:
         try:
             for k, _ in layer.rows:
                 if k.file is not None:
-                    k.parameter.data = k.file.to(self._engine._device)
+                    k.parameter.data = copied(k.file).to(self._engine._device)
             with _uncached(_casts()):
                 return layer.plain(*args, **kwargs)
         except RuntimeError as error:
