@@ -13,6 +13,14 @@
 #define GOLDEN_EXPERTS                                                                                                           \
     "tests/golden/experts/qwen3_moe", "tests/golden/experts/qwen3_moe_one", "tests/golden/experts/qwen2_moe",                    \
         "tests/golden/experts/olmoe", "tests/golden/experts/mixtral"
+/* Of some of these, adapters that tools/make_golden_merge.py made: {of them, the model}. */
+#define GOLDEN_EXPERTS_ADAPTED                                                                                                   \
+    {"tests/golden/adapters/mixtral", "tests/golden/experts/mixtral"},                                                           \
+        {"tests/golden/adapters/olmoe", "tests/golden/experts/olmoe"},                                                           \
+        {"tests/golden/adapters/qwen2_moe", "tests/golden/experts/qwen2_moe"},                                                   \
+    {                                                                                                                            \
+        "tests/golden/adapters/qwen3_moe", "tests/golden/experts/qwen3_moe"                                                      \
+    }
 /* Adapters of some of them, and what PEFT computes (tools/make_golden_lora.py): {of them, the model}. */
 #define GOLDEN_LORA_OF(name, model)                                                                                              \
     {                                                                                                                            \

@@ -153,15 +153,18 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
  * with dropout. */
 static strata_status adapter_spec(struct st_adapter_spec **out, const struct rig_cell *cell)
 {
-    static const char *const specs[2][2] = {
+    static const char *const specs[2][3] = {
         {"{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"c_attn\", \"c_proj\"], \"layers_to_transform\": [0, 2], "
          "\"modules_to_save\": [\"ln_1\"]}",
          "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"], "
-         "\"layers_to_transform\": [0, 2], \"modules_to_save\": [\"input_layernorm\"]}"},
+         "\"layers_to_transform\": [0, 2], \"modules_to_save\": [\"input_layernorm\"]}",
+         "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 2], "
+         "\"modules_to_save\": [\"input_layernorm\"]}"},
         {"{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}",
+         "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}",
          "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}"},
     };
-    const char *text = specs[cell->adapters == RIG_LORA_NF4][cell->llama];
+    const char *text = specs[cell->adapters == RIG_LORA_NF4][cell->sparse ? 2 : cell->llama];
 
     *out = NULL;
     return cell->adapters == RIG_NO_ADAPTERS ? STRATA_OK : st_adapter_spec_parse(out, text, strlen(text), "rig");

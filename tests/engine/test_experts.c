@@ -11,9 +11,17 @@
 
 #define STEPS 3u
 
-static struct rig_cell experts_of(struct rig_cell cell, bool paced)
+/* What is trained of a model. */
+struct trained {
+    enum rig_adapters adapters; /* those, of attention */
+    const char *freeze;         /* all but this; NULL: all */
+};
+
+static struct rig_cell experts_of(struct rig_cell cell, bool paced, struct trained trained)
 {
     cell.paced = paced;
+    cell.adapters = trained.adapters;
+    cell.freeze = trained.freeze;
     cell.sparse = !paced;
     cell.experts = paced ? 3 : 0;
     cell.slice_elems = 2 * 3 * 32 * 96; /* two experts */
@@ -23,8 +31,11 @@ static struct rig_cell experts_of(struct rig_cell cell, bool paced)
     return cell;
 }
 
+static const struct trained all, others[] = {{.freeze = "*.experts.*"}, {.adapters = RIG_LORA}, {.adapters = RIG_LORA_NF4}};
+enum { OTHERS = sizeof(others) / sizeof(others[0]) };
+
 /* Every place with every order, activations kept and made again, and one leaf or four. */
-static void agree_everywhere(bool paced)
+static void agree_everywhere(bool paced, struct trained trained, uint64_t every)
 {
     for (uint32_t leaves = 1; leaves <= 4; leaves += 3) {
         struct rig_cell cells[AGREE_PLACES * 4];
@@ -33,9 +44,9 @@ static void agree_everywhere(bool paced)
         for (size_t i = 0; i < AGREE_PLACES * 4; i++) {
             struct rig_cell *cell = &cells[count];
 
-            if (!sample_takes(i, 3, 0))
+            if (!sample_takes(i, every, 0))
                 continue;
-            *cell = experts_of(agree_place(i / 4), paced);
+            *cell = experts_of(agree_place(i / 4), paced, trained);
             cell->leaves = leaves;
             cell->accumulation = i % 2 == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
             cell->activations = i / 2 % 2 == 0 ? ST_ACT_RECOMPUTED : ST_ACT_KEPT;
@@ -50,9 +61,9 @@ static void agree_everywhere(bool paced)
 }
 
 /* One rank with four leaves, and two and four ranks at each stage: with weights and state on drives, and on the device. */
-static void agree_on_ranks(bool paced, uint64_t every)
+static void agree_on_ranks(bool paced, struct trained trained, uint64_t every)
 {
-    struct rig_cell one = experts_of(agree_place(0), paced);
+    struct rig_cell one = experts_of(agree_place(0), paced, trained);
     struct rig_result first;
     uint32_t number = 0;
 
@@ -62,7 +73,7 @@ static void agree_on_ranks(bool paced, uint64_t every)
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2)
         for (uint32_t stage = 0; stage <= 3; stage++)
             for (size_t place = 0; place < AGREE_PLACES; place += 2) {
-                struct rig_cell cell = experts_of(agree_place(place), paced);
+                struct rig_cell cell = experts_of(agree_place(place), paced, trained);
                 struct rig_result out[4];
                 char text[RIG_TEXT];
 
@@ -82,39 +93,52 @@ static void agree_on_ranks(bool paced, uint64_t every)
 
 TEST(placement_changes_no_bits)
 {
-    agree_everywhere(true);
+    agree_everywhere(true, all, 3);
 }
 
 TEST(ranks_change_no_bits)
 {
-    agree_on_ranks(true, 5);
+    agree_on_ranks(true, all, 5);
 }
 
 TEST(placement_changes_no_bits_of_a_model)
 {
-    agree_everywhere(false);
+    agree_everywhere(false, all, 3);
 }
 
 TEST(ranks_change_no_bits_of_a_model)
 {
-    agree_on_ranks(false, 9);
+    agree_on_ranks(false, all, 9);
 }
 
-/* One, two, four and all of a block's experts in a page, in each format. */
+/* Experts that are frozen, in the run's format and in nf4, with adapters beside them. */
+TEST(placement_changes_no_bits_of_a_model_with_frozen_experts)
+{
+    for (size_t i = 0; i < OTHERS; i++)
+        agree_everywhere(false, others[i], 11);
+}
+
+TEST(ranks_change_no_bits_of_a_model_with_frozen_experts)
+{
+    for (size_t i = 0; i < OTHERS; i++)
+        agree_on_ranks(false, others[i], 17);
+}
+
+/* One, two, four and all of a block's experts in a page, in each format, trained or frozen. */
 TEST(slices_change_no_bits)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
 
-    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+    for (size_t d = 0; d < (1 + OTHERS) * sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         struct rig_cell cells[4];
 
         for (uint32_t i = 0; i < 4; i++) {
-            cells[i] = experts_of(agree_place(i), false);
-            cells[i].dtype = dtypes[d];
+            cells[i] = experts_of(agree_place(i), false, d < 3 ? all : others[d / 3 - 1]);
+            cells[i].dtype = dtypes[d % 3];
             cells[i].clip = RIG_CLIP_ALWAYS;
             cells[i].slice_elems = i == 0 ? 1 : i == 3 ? 0 : i * 2 * 3 * 32 * 96;
         }
-        if (!sample_takes(d, 3, 0))
+        if (!sample_takes(d, 4, 0))
             continue;
         scratch_open();
         (void)rig_agree(cells, 4, STEPS, scratch_dir);

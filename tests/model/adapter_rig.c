@@ -6,12 +6,25 @@
 #include <stdio.h>
 
 const char *const families[FAMILY_COUNT] = {"gemma2_caps", "gemma3_local", "gpt2_exact",   "llama_linear", "mistral_window",
-                                            "olmo2",       "phi3_long",    "qwen2_layers", "qwen3_bias",   "smollm3_yarn"};
+                                            "olmo2",       "phi3_long",    "qwen2_layers", "qwen3_bias",   "smollm3_yarn",
+                                            "mixtral",     "olmoe",        "qwen2_moe",    "qwen3_moe"};
 
 const char *join_path(char path[256], const char *dir, const char *name, const char *file)
 {
     assert_true(snprintf(path, 256, "%s%s%s%s%s", dir, name[0] != '\0' ? "/" : "", name, file[0] != '\0' ? "/" : "", file) < 256);
     return path;
+}
+
+const char *model_path(char path[256], const char *name)
+{
+    static const struct {
+        const char *adapter, *model;
+    } sparse[] = {{"mixtral", "mixtral"}, {"olmoe", "olmoe"}, {"qwen2_moe", "qwen2_moe"}, {"qwen3_moe", "qwen3_moe"}};
+
+    for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++)
+        if (strcmp(sparse[i].adapter, name) == 0)
+            return join_path(path, "tests/golden/experts", sparse[i].model, "");
+    return join_path(path, FAMILIES, name, "");
 }
 
 struct st_model *open_model(const char *dir)

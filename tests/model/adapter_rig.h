@@ -11,9 +11,11 @@
 #define FAMILIES "tests/golden/families"
 #define ADAPTERS "tests/golden/adapters"
 
-/* Those that have a golden adapter. */
-#define FAMILY_COUNT 10
+/* Those that have a golden adapter, of whose models some have experts. */
+#define FAMILY_COUNT 14
 extern const char *const families[FAMILY_COUNT];
+/* The directory of the model that a golden adapter is for.  @return path */
+const char *model_path(char path[256], const char *name);
 
 /* "dir/name/file", either of the last two left out where it is empty.  @return path */
 const char *join_path(char path[256], const char *dir, const char *name, const char *file);

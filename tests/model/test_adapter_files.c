@@ -354,7 +354,7 @@ TEST_SETUP(test_what_is_written_reads_back, scratch_begin, scratch_end)
     char path[256], out[256];
 
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        struct st_model *m = open_model(join_path(path, FAMILIES, families[i], ""));
+        struct st_model *m = open_model(model_path(path, families[i]));
         struct st_hf_adapter *a, *again;
         struct opened was, is;
         st_json *root;

@@ -40,7 +40,7 @@ static void check_family(const char *name)
     char dir[256], adapter[256], path[256];
     struct opened was, is, peft;
     struct st_hf_adapter *a;
-    struct st_model *m = open_model(join_path(dir, FAMILIES, name, ""));
+    struct st_model *m = open_model(model_path(dir, name));
     uint64_t differ = 0, values = 0;
     uint32_t changed = 0;
 
@@ -97,8 +97,8 @@ TEST_SETUP(test_merged_weights_are_pefts, scratch_begin, scratch_end)
 
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
         check_family(families[i]);
-        same_file(join_path(dir, FAMILIES, families[i], ""), scratch_path(families[i]), "config.json");
-        same_file(dir, scratch_path(families[i]), "config5.json"); /* as other small files */
+        same_file(model_path(dir, families[i]), scratch_path(families[i]), "config.json");
+        same_file(dir, scratch_path(families[i]), "config_ds.json"); /* as other small files */
     }
 }
 

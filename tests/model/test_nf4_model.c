@@ -128,6 +128,9 @@ TEST(test_steps_are_those_of_the_widened_weights)
         check_steps("tests/golden/families/gemma2_caps", dtype);
         check_steps("tests/golden/families/olmo2", dtype);
         check_steps("tests/golden/families/phi3_long", dtype);
+        check_steps("tests/golden/experts/qwen3_moe", dtype);
+        check_steps("tests/golden/experts/qwen2_moe", dtype);
+        check_steps("tests/golden/experts/olmoe", dtype);
         check_steps("tests/golden/gpt2_tiny", dtype);
         check_steps("tests/golden/families/gpt2_exact", dtype);
     }
