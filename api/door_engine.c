@@ -663,5 +663,6 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     i.comm_bytes = from.moved.comm;
     i.write_bytes = from.moved.write;
     i.sequences = from.sequences_done;
+    i.loss_scale = from.loss_scale;
     return st_handle_result(info, &i, sizeof(i), "strata_engine_info");
 }

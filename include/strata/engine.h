@@ -380,6 +380,7 @@ struct strata_engine_info {
     uint64_t comm_bytes;                   /**< received of other ranks since creation */
     uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
     char run[17];                          /**< of the run, which its checkpoints have, once it is loaded; "": it saves none */
+    double loss_scale;                     /**< of the next step; 1 except with fp16 */
 };
 #define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 

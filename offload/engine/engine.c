@@ -474,6 +474,7 @@ void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
     out->steps_done = eng->train.steps_applied;
     out->sequences_done = eng->train.sequences;
     out->skipped_steps = eng->train.steps_skipped;
+    out->loss_scale = eng->train.scaler.scale;
     pthread_mutex_lock(&eng->lock); /* writes of the last step may still be in flight */
     out->moved = eng->moved;
     pthread_mutex_unlock(&eng->lock);

@@ -232,6 +232,7 @@ struct st_engine_info {
     uint32_t workers;
     uint64_t steps_done, skipped_steps; /* optimizer steps applied or pending; skipped */
     uint64_t sequences_done;            /* sequences of the data that all steps used */
+    double loss_scale;                  /* of the next step */
     struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
 };
 void st_engine_info(struct st_engine *eng, struct st_engine_info *out);

@@ -103,6 +103,15 @@ class OfDeepSpeed(Scripts):
             self.assert_near(two[0]["norms"], alone["norms"], 1e-5)
             self.assert_near(two[0]["sums"], alone["sums"], 1e-4)
 
+    def test_loss_scales_are_the_next_step_s(self) -> None:
+        script = SCRIPTS / "with_fp16.py"
+        ours = self.run_script(*OURS, script, "scaled", log="scaled")[0]
+        self.assertEqual(ours["skipped"], [step in (4, 9) for step in range(12)])
+        self.assertEqual(ours["scales"], [256] * 4 + [512] + [256] * 4 + [512] + [256] * 3)
+        if importlib.util.find_spec("deepspeed"):
+            theirs = self.run_script(sys.executable, script, "scaled-theirs", log="scaled-theirs", PYTHONPATH="", **ALONE)[0]
+            self.assertEqual(ours, theirs)
+
     def test_the_launcher_of_deepspeed(self) -> None:
         """It gives --local_rank before all else: the script gets it."""
         told = self.losses("local", [*OURS, "--local_rank=0"], ranks=1)

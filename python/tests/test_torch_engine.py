@@ -412,11 +412,13 @@ class Steps(unittest.TestCase):
     def test_an_overflow_is_skipped_and_the_scale_falls(self) -> None:
         fp16 = {"fp16": {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}}
         engine = Engine(net(), {**SINGLE, **fp16})
+        self.assertEqual(engine.loss_scale, 256)
         train(engine, range(1))
         self.assertEqual((engine.loss_scale, engine.overflow), (256, False))
         before = [p.detach().clone() for p in engine.module.parameters()]
         engine.backward(loss_of(engine, 1) * float("inf"))
-        self.assertTrue(engine.step().skipped)
+        step = engine.step()
+        self.assertEqual((step.skipped, step.loss_scale, engine.optimizer.loss_scale), (True, 256, 128))  # the next step's
         self.assertTrue(engine.optimizer.overflow and equal(engine.module, torch.nn.ParameterList(before)))
         train(engine, range(2, 3))
         self.assertEqual((engine.loss_scale, engine.overflow), (128, False))

@@ -224,8 +224,9 @@ TEST(updates_in_backward)
 
 TEST(an_overflow_is_skipped)
 {
-    const char *fp16[] = {"fp16.enabled=true", "fp16.initial_scale_power=8"};
-    struct net_opts o = {.overrides = fp16, .override_count = 2};
+    const char *fp16[] = {"fp16.enabled=true", "fp16.initial_scale_power=8", "fp16.hysteresis=1"};
+    struct net_opts o = {.overrides = fp16, .override_count = 3};
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     char before[80], after[80];
     struct net n;
 
@@ -235,12 +236,14 @@ TEST(an_overflow_is_skipped)
     net_digest(&n, before);
     n.spoil = (double)INFINITY;
     assert_ok(net_step(&n, 1));
-    assert_true(n.last.skipped && !n.last.dropped);
+    assert_true(n.last.skipped && !n.last.dropped && n.last.loss_scale == 256);
+    assert_ok(strata_engine_get_info(n.engine, &info));
+    assert_true(info.loss_scale == 128);
     net_digest(&n, after);
     assert_string_equal(before, after);
     n.spoil = 0;
     assert_ok(net_step(&n, 2));
-    assert_false(n.last.skipped);
+    assert_true(!n.last.skipped && n.last.loss_scale == 128);
     net_close(&n);
 }
 

@@ -164,7 +164,8 @@ class Engine(torch.nn.Module):
         defaults = {"weight_decay": rule.get("weight_decay", 0.0)}
         self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
         self.grad_norm: float | None = None
-        self.loss_scale = 1.0
+        self.loss_scale = float(self._layers.info.loss_scale)  # the next step's
+        self._scale = 1.0  # of the losses of the step under way
         self.overflow = False
         self.last_step: Step | None = None
         self._sums: dict[torch.nn.Parameter, torch.Tensor] = {}
@@ -344,7 +345,7 @@ class Engine(torch.nn.Module):
         if self._overlap is not None:
             self._overlap.begin()
         self._micro_over, self._inside = False, True  # before begin(): Ctrl-C may come behind it
-        self.loss_scale = self._layers.begin(stream=self._stream)
+        self._scale = self._layers.begin(stream=self._stream)
 
     def _micro(self) -> None:
         """A micro-batch, unless one is under way: its sums may lie elsewhere than those of the last."""
@@ -406,7 +407,7 @@ class Engine(torch.nn.Module):
             self._micro()
             loss = loss / self.accumulation if divide else loss
             self._backing = True
-            torch.autograd.backward(loss * self.loss_scale if self.loss_scale != 1 else loss, **autograd)
+            torch.autograd.backward(loss * self._scale if self._scale != 1 else loss, **autograd)
             self._losses[-1] += float(loss.detach())
         except BaseException:
             self._backing, self._given_up = False, True
@@ -453,7 +454,7 @@ class Engine(torch.nn.Module):
 
     def _told(self, step: Step) -> None:
         self.last_step, self.overflow = step, step.skipped
-        self.grad_norm, self.loss_scale = step.grad_norm, step.loss_scale
+        self.grad_norm = step.grad_norm
         if self._scheduled and not step.skipped:
             for group in self.optimizer.param_groups:
                 group["lr"] = step.lr
@@ -463,6 +464,8 @@ class Engine(torch.nn.Module):
     def _close_step(self) -> None:
         """Also of a step that has failed, which may have been made."""
         self._inside, self._micro_steps = False, 0
+        with suppress(Error):  # where the step could not even be dropped
+            self.loss_scale = float(self._layers.info.loss_scale)
         if self._overlap is not None:
             self._overlap.pending = True
         for k in self._kept:

@@ -71,6 +71,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def loss_scale(self) -> float:
+        """The next step's, as DeepSpeed has it; Step.loss_scale is the last one's."""
         return self._of().loss_scale
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

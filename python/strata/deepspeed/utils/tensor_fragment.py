@@ -63,7 +63,7 @@ def safe_get_full_grad(param: torch.nn.Parameter) -> torch.Tensor | None:
         return None
     if engine.world_size > 1 or engine._by_parameter[param].away is not None:
         raise absent("safe_get_full_grad() of several ranks, or of layers that page", NotImplementedError)
-    return engine._sums[param] / engine.loss_scale if param in engine._sums else None
+    return engine._sums[param] / engine._scale if param in engine._sums else None
 
 
 def safe_set_full_fp32_param(param: torch.nn.Parameter, value: torch.Tensor) -> None:
