@@ -409,12 +409,12 @@ def decoder_of(
     **what: Any,
 ) -> Decoder | None:
     """The decoder that `compute` asks for, or the configuration; None: PyTorch computes.  torch_only: why it has to."""
-    compute = compute or settings["strata"]["compute"]
+    compute = compute or settings["strata"].get("compute", "torch")
     if compute == "torch":
         return None
     if compute not in ("strata", "auto"):
         raise ValueError(f"compute is {compute!r}: 'torch', 'strata' or 'auto'")
-    seq_len = seq_len or settings["strata"]["seq_len"]
+    seq_len = seq_len or settings["strata"].get("seq_len", 0)
     if seq_len == 0:
         torch_only = "nobody has said how many tokens a sequence has: seq_len=, or strata.seq_len"
     reason = torch_only or not_plain(module, groups)
