@@ -114,9 +114,10 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .train_batch = o->train_batch,
         .leaves = o->leaves,
     };
-    strata_status st = st_handle_text(&c->name, o->file != NULL     ? o->file
-                                                : o->recipe != NULL ? st_recipe_path(o->recipe)
-                                                                    : "the configuration");
+    strata_status st = st_handle_text(&c->name, o->file != NULL                      ? o->file
+                                                : o->recipe != NULL                  ? st_recipe_path(o->recipe)
+                                                : o->text != NULL && o->name != NULL ? o->name
+                                                                                     : "the configuration");
 
     if (st != STRATA_OK)
         return st;

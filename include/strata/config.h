@@ -53,6 +53,7 @@ struct strata_config_opts {
     /** "NAME=VALUE", ended by NULL, such as environ: what Accelerate's launcher says in them (ACCELERATE_MIXED_PRECISION, ...) is
      *  taken where file, recipe and overrides leave it out or "auto"; what differs is a problem.  NULL: none. */
     const char *const *variables;
+    const char *name; /**< what sentences call `text`, such as the file that it was read from; NULL: "the configuration" */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

@@ -17,6 +17,22 @@ from .errors import Error
 Config = Text | Mapping[str, Any] | None
 
 
+class Named(dict[str, Any]):
+    """The keys of a file, which sentences name."""
+
+    file: str | None = None
+
+    @classmethod
+    def of(cls, keys: Mapping[str, Any], file: Text | None) -> Named:
+        made = cls(keys)
+        made.file = None if file is None else os.fsdecode(file)
+        return made
+
+
+def file_of(config: Config) -> str | None:
+    return getattr(config, "file", None)
+
+
 @dataclass(frozen=True)
 class Machine:
     """What there is to run on: this machine, the one that a file describes, or one named by its parts.
@@ -74,7 +90,7 @@ def config_opts(config: Config, overrides: Mapping[str, Any] | None, **members: 
     """struct strata_config_opts: a file, or a dict as DeepSpeed takes it, and values that replace the file's."""
     words = _words(overrides)
     if isinstance(config, Mapping):
-        members["text"] = json.dumps(config)
+        members.update(text=json.dumps(config), name=file_of(config))
     else:
         members["file"] = config
     return abi().make("strata_config_opts", overrides=texts(words), override_count=len(words), **members)

@@ -131,6 +131,32 @@ class Initialize(Engines):
                 self.assertEqual(raised.exception.key, path)
                 self.assertNotIn("allow_unknown", str(raised.exception))
 
+    def test_a_refused_file_is_named(self) -> None:
+        for name, changes, path in (
+            ("value", {"zero_optimization": {"stage": 7}}, "zero_optimization.stage"),
+            ("slip", {"zero_optimization": {"stagee": 2}}, "zero_optimization.stagee"),
+            ("schedule", {"scheduler": {"type": "Sawtooth"}}, "scheduler.type"),
+        ):
+            file = self.scratch / f"{name}.json"
+            for comment in ("", "// as DeepSpeed reads it\n"):
+                file.write_text(comment + json.dumps(without(**changes)))
+                with self.assertRaises((strata.Error, ValueError)) as raised:
+                    deepspeed.initialize(model=net(), config=str(file))
+                self.assertIn(f"{file}: {path}", str(raised.exception))
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "Accelerate is not installed")
+    def test_a_refused_file_that_accelerate_has_read_is_named(self) -> None:
+        file = self.scratch / "theirs.json"
+        file.write_text(json.dumps(without(zero_optimization={"stage": 7})))
+        done = python(
+            "import strata.deepspeed as deepspeed, sys, torch; deepspeed.install()\n"
+            "from accelerate import DeepSpeedPlugin\n"
+            "plugin = DeepSpeedPlugin(hf_ds_config=sys.argv[1])\n"
+            "deepspeed.initialize(model=torch.nn.Linear(2, 2), config_params=plugin.deepspeed_config)\n",
+            str(file),
+        )
+        self.assertIn(f"{file}: zero_optimization.stage: 7", done.stderr.strip().splitlines()[-1])
+
     def test_attributes_are_the_modules(self) -> None:
         model = net()
         model.name_or_path = "mine"

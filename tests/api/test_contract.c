@@ -157,6 +157,8 @@ TEST(a_configuration_tells_the_rates_of_any_step)
     assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "0 sequences");
     assert_refused(strata_config_get_rates(config, 1, &rates), "has problems");
     strata_config_close(config);
+    opts.name = "ds.json";
+    assert_status(strata_config_open(&config, &opts), STRATA_E_CONFIG, "ds.json: train_batch_size");
 }
 
 static strata_status its_turn(void *ctx)

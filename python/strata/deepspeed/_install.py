@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.metadata
 import pkgutil
 import sys
@@ -47,9 +48,23 @@ class _Metadata(importlib.metadata.Distribution):
 class _Finder(importlib.metadata.DistributionFinder):
     """The metadata, and a sentence in place of a module that is absent."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name.startswith("deepspeed."):
             raise absent(f"module {name}", ModuleNotFoundError)
+        if name != "accelerate.utils.deepspeed":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                sys.modules[_OURS].watch()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
         asked = getattr(context, "name", None)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._calls import Handle, blocked
-from .._handles import config_opts
+from .._handles import Named, config_opts, file_of
 from .._report import abi, got
 from ..errors import Error
 from ..planning import check
@@ -38,8 +38,8 @@ def taken(config: Any) -> dict[str, Any]:
     if config is None:
         raise ValueError("there is no configuration: give initialize() a config, or args with deepspeed_config")
     if isinstance(config, Mapping):
-        _look_for_unknown({key: value for key, value in config.items() if key != "scheduler"}, config)
-        return dict(config)
+        _look_for_unknown({key: value for key, value in config.items() if key != "scheduler"}, config, file_of(config))
+        return Named.of(config, file_of(config))
     if not isinstance(config, (str, os.PathLike)):
         raise TypeError(f"a configuration is a dict or the name of a file, not {type(config).__name__}")
     with open(config, encoding="utf-8") as file:
@@ -51,11 +51,11 @@ def taken(config: Any) -> dict[str, Any]:
             found = json.loads(got(abi().strata_config_json, opened.pointer))
     if not isinstance(found, dict):
         raise TypeError(f"{os.fspath(config)}: a configuration is an object, {{...}}")
-    _look_for_unknown(config, found)
-    return found
+    _look_for_unknown(config, found, os.fsdecode(config))
+    return Named.of(found, config)
 
 
-def _look_for_unknown(config: Any, top: Mapping[str, Any]) -> None:
+def _look_for_unknown(config: Any, top: Mapping[str, Any], file: str | None) -> None:
     """Unknown keys are refused within sections, where they would train with other values than were meant, and named above them,
     where other programs keep their own."""
     unknown = {
@@ -67,14 +67,15 @@ def _look_for_unknown(config: Any, top: Mapping[str, Any]) -> None:
     if within:
         raise Error(
             "E_CONFIG",
-            unknown[within[0]],
+            f"{file}: {unknown[within[0]]}" if file else unknown[within[0]],
             exit_code=2,
             key=within[0],
             detail="\n".join(unknown[path] for path in within[1:]),
             remedy="correct or remove it",
         )
     if unknown:
-        logger.warning("unknown keys of the configuration, which do nothing (%d): %s", len(unknown), ", ".join(unknown))
+        where = file or "the configuration"
+        logger.warning("unknown keys of %s, which do nothing (%d): %s", where, len(unknown), ", ".join(unknown))
 
 
 def section(config: Mapping[str, Any], *names: str) -> dict[str, Any]:

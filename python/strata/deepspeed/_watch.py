@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from .._handles import Named
 from .runtime.engine import DeepSpeedEngine, engines_of
 
 _watched: list[Any] = []
@@ -43,12 +45,25 @@ def _fresh(wrap: Callable[..., Any]) -> Callable[..., Any]:
     return _wrap_model
 
 
+def _naming(init: Callable[..., None]) -> Callable[..., None]:
+    """What Accelerate and Trainer read from a file keeps the file's name."""
+
+    @functools.wraps(init)
+    def __init__(settings: Any, config_file_or_dict: Any) -> None:
+        init(settings, config_file_or_dict)
+        if isinstance(config_file_or_dict, (str, os.PathLike)) and os.path.exists(config_file_or_dict):
+            settings.config = Named.of(settings.config, config_file_or_dict)
+
+    return __init__
+
+
 def watch() -> None:
     """Those that have been imported; each once."""
     for module, kind, name, changed in (
         ("torch.nn", "utils", "clip_grad_norm_", _asking),
         ("accelerate", "Accelerator", "clip_grad_norm_", _asking),
         ("transformers.trainer", "Trainer", "_wrap_model", _fresh),
+        ("accelerate.utils.deepspeed", "HfDeepSpeedConfig", "__init__", _naming),
     ):
         owner = getattr(sys.modules.get(module), kind, None)
         if owner is not None and owner not in _watched:

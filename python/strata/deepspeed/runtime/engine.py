@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..._handles import Named, file_of
 from ..._report import abi, got
 from ...layers import Step
 from ...torch import Engine
@@ -57,7 +58,8 @@ class DeepSpeedEngine(Engine):
             changes["strata.keep"] = 1  # what is linked elsewhere needs no second one here
             if owner is not None:
                 self._scratch = weakref.finalize(self, _remove, where, owner)
-        here = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
+        own = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
+        here = Named.of(own, file_of(config))
         beside = section(config, "strata").get("update") == "gated"
         super().__init__(module, here, save=where, overrides=changes, overlap=beside, allow_unknown=True, **what)
         self.config = config
@@ -83,7 +85,8 @@ class DeepSpeedEngine(Engine):
             return None
         found = getattr(lr_schedules if name in lr_schedules.VALID_LR_SCHEDULES else torch.optim.lr_scheduler, name, None)
         if found is None:
-            raise ValueError(f"scheduler.type: {name} is none of {', '.join(lr_schedules.VALID_LR_SCHEDULES)}")
+            known = ", ".join(lr_schedules.VALID_LR_SCHEDULES)
+            raise ValueError(f"{file_of(self.config) or 'the configuration'}: scheduler.type: {name} is none of {known}")
         return found(self.optimizer, **section(self.config, "scheduler", "params"))
 
     # --- a step ---
