@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ._abi import Abi, plain
+from ._said import in_python
 from .errors import Error
 
 PACKAGE = Path(__file__).parent
@@ -39,20 +40,6 @@ class _Here(threading.local):
 
     causes: list[str] | None = None  # further causes of a failure, while it is in a call
     in_callback: bool = False  # of the library's, where the library may not be called
-
-
-_WORDS = (
-    ("; config.allow_unknown ignores it", ""),
-    (", or call strata_model_set_steps() or strata_engine_set_lr()", ""),
-    ("strata_config_opts.max_steps", "scheduler.params.total_num_steps"),
-)
-
-
-def _in_python(text: str) -> str:
-    """A sentence of the library without words of its C functions that no caller of this package can follow."""
-    for said, meant in _WORDS:
-        text = text.replace(said, meant)
-    return text
 
 
 class Library:
@@ -90,15 +77,15 @@ class Library:
         causes, self.here.causes = self.here.causes, None if self.here.causes is None else []
         raise Error(
             abi.name("strata_status", status),
-            _in_python(
+            in_python(
                 sentence.removesuffix(remedy).removesuffix(": ")
                 if remedy
                 else sentence or plain(abi.strata_status_text(status))
             ),
             exit_code=abi.strata_status_exit_code(status),
             key=plain(abi.strata_error_key()),
-            detail=_in_python("\n".join(causes or ())),
-            remedy=_in_python(remedy),
+            detail=in_python("\n".join(causes or ())),
+            remedy=in_python(remedy),
         )
 
     def callback(self, name: str, function: Callable[..., Any]) -> Any:
@@ -114,7 +101,7 @@ class Library:
         return self.abi.callback(name)(guarded)
 
     def _log(self, _: Any, level: int, line: bytes) -> None:
-        message = line.decode("utf-8", "replace")
+        message = in_python(line.decode("utf-8", "replace"))
         if self.here.causes is not None and level == self.abi.value("STRATA_LOG_ERROR"):
             self.here.causes.append(message)
         else:

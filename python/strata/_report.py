@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ._library import Library
+from ._said import in_python
 
 
 class Report(dict[str, Any]):
@@ -78,7 +79,7 @@ def printed(write: Callable[[ctypes.c_void_p], None]) -> str:
         c.fclose(file)
         result = ctypes.string_at(text, size.value) if text else b""
         c.free(text)
-    return result.decode("utf-8", "replace")
+    return in_python(result.decode("utf-8", "replace"))
 
 
 def got(read: Callable[..., None], *arguments: Any) -> str:

@@ -11,6 +11,7 @@ from ._abi import Text, texts
 from ._calls import Handle, Stop, blocked
 from ._handles import Config, Machine, Model, Plan, _words, config_opts, model_opts, open_config
 from ._report import Report, Table, abi, got, printed
+from ._said import in_python
 from .errors import Error
 
 Progress = Callable[[str, int, int], object]
@@ -137,10 +138,11 @@ def check(
         for index in range(abi().strata_config_row_count(made.pointer)):
             row = abi().make("strata_config_row")
             abi().strata_config_get_row(made.pointer, index, ctypes.byref(row))
-            rows.append(abi().members(row, leave="row_size"))
+            told = abi().members(row, leave="row_size")
+            rows.append({**told, "reason": told["reason"] and in_python(told["reason"])})
         problems: list[str] = []
         while (problem := abi().strata_config_problem(made.pointer, len(problems))) is not None:
-            problems.append(problem.decode("utf-8", "replace"))
+            problems.append(in_python(problem.decode("utf-8", "replace")))
         return Checked(rows, problems)
 
     return blocked(work)

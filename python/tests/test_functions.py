@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import re
 import subprocess
 import unittest
 
 import strata
+from strata import _said, layers
 
 from .common import HERE, PROGRAM, ROOT, TINY, InScratch
 
@@ -148,6 +151,53 @@ class Bench(unittest.TestCase):
         with self.assertRaises(strata.Error) as raised:
             strata.bench("no-such-bench")
         self.assertEqual(raised.exception.exit_code, 2)
+
+
+class Sentences(unittest.TestCase):
+    """Of the library: they name members of its options, for which a caller here needs other words."""
+
+    def keys(self) -> set[str]:
+        """Whatever a sentence may name: the program has a row for each, to say its own option."""
+        table = (ROOT / "cli" / "options" / "args_table.c").read_text()
+        words = {word for text in re.findall(r'"((?:[a-z]+\.[a-z_]+ ?)+)"', table) for word in text.split()}
+        return {word for word in words if not word.startswith(("strata.", "optimizer.", "scheduler."))}
+
+    def test_each_is_in_words_of_python(self) -> None:
+        options = set(re.findall(r'\{"([a-z-]+)"', (ROOT / "cli" / "options" / "args_table.c").read_text()))
+        functions = (strata.plan, strata.advise, strata.train, strata.export, strata.Generator, strata.Generator.stream)
+        takers = (*functions, strata.Tokenizer.chat, strata.check)
+        arguments = {name for one in takers for name in inspect.signature(one).parameters}
+        classes = {"Machine": strata.Machine, "Comm": layers.Comm}
+        self.assertGreater(len(self.keys()), 30)
+        for key in self.keys():
+            with self.subTest(key):
+                said = _said.in_python(f"{key} is wrong (use {key}): give {key}.")
+                self.assertNotIn(key, said)
+                word = said.split(" is wrong")[0]
+                if word.startswith("--"):
+                    self.assertIn(word[2:], options)
+                elif "." in word:
+                    kind, _, name = word.partition(".")
+                    self.assertIn(name, inspect.signature(classes[kind]).parameters)
+                elif word != "the number of steps":
+                    self.assertIn(word, arguments)
+
+    def test_files_and_keys_of_configurations_stay(self) -> None:
+        for text in ("out/model.safetensors", "strata.machine.file", "./train.out/x", "my-model.seed", "config.json"):
+            self.assertEqual(_said.in_python(text), text)
+
+    def test_what_is_raised_and_printed(self) -> None:
+        for machine, words in (
+            (strata.Machine(gpu="nonsuch"), 'Machine.gpu: no card "nonsuch"'),
+            (strata.Machine(ram="64GB"), "Machine.ram needs Machine.gpu"),
+            (strata.Machine(device="tpu"), "Machine.device: unknown device"),
+        ):
+            with self.assertRaisesRegex(strata.Error, words) as raised:
+                strata.info(machine)
+            self.assertNotIn("machine.", str(raised.exception))
+        self.assertIn("Machine.drives 7GB/s:2TB adds one", str(strata.info(strata.Machine(gpu="4090"))))
+        with self.assertRaisesRegex(strata.Error, r"zero_optimization.stage \(overrides\): 9"):
+            strata.plan("nano", overrides={"zero_optimization.stage": 9})
 
 
 if __name__ == "__main__":
