@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_python.sh DIR - installs the Python package by pip into a virtual environment in DIR, with PyTorch, matplotlib, transformers,
-# accelerate and peft, and runs all tests of python/tests.  PYTHON names the interpreter.
+# accelerate and peft, and runs all tests of python/tests, where a warning is a failure.  PYTHON names the interpreter.
 set -eu
 dir=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,4 +15,4 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 "$dir/bin/pip" install --quiet torch numpy matplotlib transformers accelerate peft "$root"
 cd "$root"
 unset STRATA_LIBRARY STRATA_PROGRAM
-exec "$dir/bin/python" -m unittest discover -s python/tests -t .
+exec "$dir/bin/python" -W error -m unittest discover -s python/tests -t .
