@@ -558,7 +558,7 @@ class Ends(unittest.TestCase):
             engine.backward(loss_of(engine, micro))
             if micro == 0:
                 engine.step()
-        with mock.patch("strata.torch.engine._plain", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+        with mock.patch("strata.torch.placed.plain", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
             engine.step()
         self.assertEqual(train(engine, range(2)), train(other, range(2)))
         self.assertTrue(equal(engine, other))

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -236,7 +237,9 @@ class Bits(unittest.TestCase):
         self.assertIsNotNone(known())
         del part
         self.assertIsNone(known())
-        with mock.patch("strata.torch.engine.over", over), mock.patch("strata.torch.paged.over", over):
+        with ExitStack() as patched:
+            for module in ("engine", "paged", "placed"):
+                patched.enter_context(mock.patch(f"strata.torch.{module}.over", over))
             made = run(llama(), "nvme", **BF16)
         self.same(made, run(llama(), "resident", **BF16), "dlpack")
 

@@ -27,7 +27,6 @@ import torch
 import torch.distributed
 
 from .._handles import Config, Machine
-from .._library import Library
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
@@ -37,15 +36,13 @@ from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
 from .loads import load_all, load_weights
-from .mapped import copied, is_kept, release, share, unchanged, waits
+from .mapped import release, share, unchanged
 from .optimizer import Optimizer, groups_of, rule_of
 from .paged import Pager
-from .pages import DTYPES, Kept, absent, cast_norms, cut, followed, over, pieces_of, read
+from .pages import cut, followed, over, pieces_of, read
+from .placed import check, device_of, dtype_of, leave, part, place
 from .ranks import agree, meet
 from .saves import Saves, random_states
-
-_MOVED = ".to() another device or dtype, .half(), p.data = x, load_state_dict(assign=True) and resizing come before the engine"
-_CHANGED = "change the module before its engine is made"
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -132,7 +129,7 @@ class Engine(torch.nn.Module):
             self._kept = self._decoder.kept
         else:
             try:
-                ordered = measured(module, layers, example, boundary_bytes, _dtype(settings)) if pages else blocks_of(module)
+                ordered = measured(module, layers, example, boundary_bytes, dtype_of(settings)) if pages else blocks_of(module)
             except ValueError as error:
                 if layers is not None or example is not None or boundary_bytes != 0:
                     raise
@@ -154,7 +151,7 @@ class Engine(torch.nn.Module):
                 caller_threads=torch.get_num_threads() if overlap else 0,
                 name=type(module).__name__[:63],
             )
-        self._device = _device_of(machine, self._kept)
+        self._device = device_of(machine, self._kept)
         self._by_parameter = {k.parameter: k for k in self._kept}
         self.settings = self._layers.config  # in force
         self.accumulation = int(self._layers.model.info.grad_accum)
@@ -178,7 +175,7 @@ class Engine(torch.nn.Module):
         if comm is not None:
             share((*module.parameters(), *module.buffers()), 0)
         if self._decoder is None:
-            self._place(module)
+            place(self, module)
         self.module = module
         if pages:
             self._pager = Pager(self, modules)
@@ -191,45 +188,13 @@ class Engine(torch.nn.Module):
         _engines.add(self)
         watch_clipping(_engines)
         refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None and self._decoder is None]
-        self._end = weakref.finalize(self, _part, refs, self._hooks, self._layers, os.getpid())
+        self._end = weakref.finalize(self, part, refs, self._hooks, self._layers, os.getpid())
         self._left: weakref.finalize[..., Engine] | None = None
         if self._pager is not None:  # before the end, but at exit nobody is left to read what pages
-            self._left = weakref.finalize(self, _leave, self._pager, self._layers, os.getpid())
+            self._left = weakref.finalize(self, leave, self._pager, self._layers, os.getpid())
             self._left.atexit = False
 
     # --- the module ---
-
-    def _place(self, module: torch.nn.Module) -> None:
-        """First values go to the pages, and parameters lie there from now on.
-
-        Buffers keep their dtype (rotary frequencies need fp32), but for those of batch norms, which compute in the model's.
-        """
-        layers, kept = self._layers, self._kept
-
-        def fill(index: int, first: int, elems: int, address: int) -> None:
-            part = kept[index].parameter.detach().reshape(-1)[first : first + elems]
-            over(address, part.shape, torch.float32, None).copy_(copied(part))
-            release([part])
-
-        layers.load(fill)
-        layers.begin(evaluates=True)
-        views = {i: layers.use(layers.FORWARD, i) for i, layer in enumerate(layers.given) if layer.resident}
-        layers.drop()
-        for k, t in zip(kept, layers.tensors):
-            k.parameter.grad = None
-            waits(k.parameter, ends=True)
-            if t.layer in views:
-                k.address = views[t.layer].weights + t.weight_at
-                k.parameter.data = over(k.address, k.parameter.shape, DTYPES[t.dtype], layers, self._device)
-            else:
-                k.away = absent(k.name, k.parameter.shape, DTYPES[t.dtype], self._device)
-                if k.group is None and k.parameter.dtype == k.away.dtype and is_kept(k.parameter):
-                    k.file = k.parameter.data
-                k.parameter.data = k.away
-            k.version = k.parameter._version
-        cast_norms(module, DTYPES[layers.tensors[0].dtype])  # the configuration's, as all of them
-        for buffer in module.buffers():
-            buffer.data = buffer.data.to(self._device)
 
     @property
     def _stream(self) -> int:
@@ -259,7 +224,7 @@ class Engine(torch.nn.Module):
     @alone
     def _decode(self, decoder: Decoder, *args: Any, **kwargs: Any) -> Any:
         self._refuse_ended()
-        self._check()
+        check(self)
         call = decoder.taken(self.module, args, kwargs)
         try:
             self._begin()
@@ -282,27 +247,6 @@ class Engine(torch.nn.Module):
 
     def _absent(self, name: str) -> AttributeError:
         return AttributeError(f"{type(self).__name__} has no attribute {name!r}, and neither has its module")
-
-    def _check(self) -> None:
-        """What has been changed since the engine was made is refused by name."""
-        self.optimizer.check()
-        found = {_plain(name): p for name, p in self.module.named_parameters()}
-        for k in self._kept:
-            p = found.pop(_plain(k.name), None)
-            if p is not k.parameter:
-                raise RuntimeError(f"{k.name} is {'gone' if p is None else 'another parameter'}: {_CHANGED}")
-            if not k.is_there:
-                raise RuntimeError(f"{k.name} lies elsewhere than in the engine's pages: {_MOVED}")
-            if p.requires_grad and not k.thawed:
-                raise RuntimeError(f"{k.name} was frozen when the engine was made, and needs a gradient now: {_CHANGED}")
-            if p.grad is not None and k.group is not None and not self._backing:
-                raise RuntimeError(
-                    f"{k.name} has a gradient of another backward, as of loss.backward(): zero_grad() clears it, and "
-                    "engine.backward(loss) is what the engine counts"
-                )
-        for name, p in found.items():
-            if p.is_floating_point() and p.numel() > 0:
-                raise RuntimeError(f"{name} was added after the engine was made: {_CHANGED}")
 
     @alone
     def follow(self, everything: bool = True) -> None:
@@ -400,7 +344,7 @@ class Engine(torch.nn.Module):
         What is raised within it drops the step: the weights stay as they were.
         """
         self._refuse_ended()
-        self._check()
+        check(self)
         try:
             self._given_up = False
             self._begin()
@@ -435,7 +379,7 @@ class Engine(torch.nn.Module):
         if not self._scheduled:
             rates.update(lr=[float(group["lr"]) for group in groups], **self.optimizer.betas())
         try:
-            self._check()
+            check(self)
             self._begin()
             self._micro()
             for _ in range(len(self._losses), self.accumulation + 1):
@@ -618,55 +562,3 @@ def _refuse_taken(module: torch.nn.Module) -> None:
         if not collected:  # of an engine that nobody has any more
             gc.collect()
     raise RuntimeError(f"{taken} is in the pages of another engine: destroy() that one first")
-
-
-def _part(parameters: list[weakref.ref[torch.nn.Parameter]], hooks: list[Any], layers: Layers, process: int) -> None:
-    """Parameters that outlive the engine take their values with them; other tensors over its pages keep those."""
-    if process != os.getpid() or layers.closed:
-        return
-    for hook in hooks:
-        hook.remove()
-    _settle(layers)
-    for known in parameters:
-        parameter = known()
-        if parameter is not None:
-            parameter.data = parameter.data.clone()
-
-
-def _settle(layers: Layers) -> bool:
-    """Nothing is pending; False where others may not be here, or nothing can be called."""
-    alone = layers.comm is None and not Library.get().here.in_callback
-    for end in (layers.drop, layers.flush) if alone else ():
-        with suppress(Error, RuntimeError):  # no step is under way, it has failed, or the interpreter exits
-            end()
-    return alone
-
-
-def _leave(pager: Pager, layers: Layers, process: int) -> None:
-    """An engine that pages is gone before its module."""
-    if process == os.getpid() and not layers.closed and _settle(layers):
-        pager.part(layers)
-
-
-def _device_of(machine: Machine | None, kept: Iterable[Kept]) -> torch.device:
-    """On which the engine's weights lie, and PyTorch computes."""
-    kind, _, number = ("cpu" if machine is None else machine.device).partition(":")
-    device = torch.device(kind) if kind == "cpu" else torch.device(kind, int(number or 0))
-    for k in kept:
-        if k.parameter.device not in (torch.device("cpu"), device):
-            raise ValueError(
-                f"{k.name} is on {k.parameter.device}, and the engine computes on {device}: "
-                'machine=strata.Machine(device="cuda") names another device'
-            )
-    return device
-
-
-def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
-    """Of weights."""
-    known = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    return next((dtype for key, dtype in known.items() if settings.get(key, {}).get("enabled") is True), torch.float32)
-
-
-def _plain(name: str) -> str:
-    """Without what torch.compile() puts into names."""
-    return name.replace("_orig_mod.", "")
