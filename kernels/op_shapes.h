@@ -117,9 +117,8 @@ struct st_expert_matmul {
     strata_dtype ab_dtype, c_dtype;
 };
 
-/* The gate of an expert's feed-forward: activation(gate) * up; if limit is not 0 that of gpt_oss instead, g / (1 + exp(-alpha g))
- * (u
- * + 1) with g = min(gate, limit), u = up within -limit .. limit. */
+/* The gate of an expert's feed-forward: activation(gate) * up, gates of a row before its ups.  If limit is not 0 that of gpt_oss
+ * instead: g / (1 + exp(-alpha g)) (u + 1) with g = min(gate, limit), u = up within -limit .. limit, gates and ups alternating. */
 struct st_gate {
     enum st_activation activation;
     float alpha, limit;

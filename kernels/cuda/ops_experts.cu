@@ -421,6 +421,47 @@ static __device__ __forceinline__ struct gate gate_of(const struct st_gate &s, f
     return {value, slope, __fadd_rn(fmaxf(fminf(u, s.limit), -s.limit), 1.0f), g <= s.limit, fabsf(u) <= s.limit};
 }
 
+/* Gates and ups of the run of columns from c on: each from its half of the row, or alternating. */
+template <strata_dtype DT>
+static __device__ __forceinline__ void load_halves(float g[ST_RUN], float u[ST_RUN], const void *gate_up, uint64_t row_at,
+                                                   uint64_t c, uint32_t ffn, bool alternate, bool wide)
+{
+    float both[2 * ST_RUN];
+
+    if (!alternate) {
+        st_load<DT>(g, gate_up, row_at + c, st_run_count(c, ffn), wide);
+        st_load<DT>(u, gate_up, row_at + ffn + c, st_run_count(c, ffn), wide);
+        return;
+    }
+    st_load<DT>(both, gate_up, row_at + 2 * c, st_run_count(2 * c, 2 * ffn), wide);
+    st_load<DT>(both + ST_RUN, gate_up, row_at + 2 * c + ST_RUN, st_run_count(2 * c + ST_RUN, 2 * ffn), wide);
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        g[i] = both[2 * i];
+        u[i] = both[2 * i + 1];
+    }
+}
+
+template <strata_dtype DT>
+static __device__ __forceinline__ void store_halves(void *gate_up, const float g[ST_RUN], const float u[ST_RUN], uint64_t row_at,
+                                                    uint64_t c, uint32_t ffn, bool alternate, bool wide)
+{
+    float both[2 * ST_RUN];
+
+    if (!alternate) {
+        st_store<DT>(gate_up, row_at + c, g, st_run_count(c, ffn), wide);
+        st_store<DT>(gate_up, row_at + ffn + c, u, st_run_count(c, ffn), wide);
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        both[2 * i] = g[i];
+        both[2 * i + 1] = u[i];
+    }
+    st_store<DT>(gate_up, row_at + 2 * c, both, st_run_count(2 * c, 2 * ffn), wide);
+    st_store<DT>(gate_up, row_at + 2 * c + ST_RUN, both + ST_RUN, st_run_count(2 * c + ST_RUN, 2 * ffn), wide);
+}
+
 template <bool BACKWARD, strata_dtype DT>
 static __global__ void __launch_bounds__(ROW_THREADS)
     gated(const struct st_experts of, const struct st_gate s, void *dgate_up, void *y, const void *dy, const void *gate_up,
@@ -432,11 +473,10 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         return;
     for (uint64_t c = threadIdx.x * ST_RUN; c < ffn; c += ROW_THREADS * ST_RUN) {
         const uint32_t count = st_run_count(c, ffn);
-        const uint64_t at = row * ffn + c, gate_at = 2 * row * ffn + c;
+        const uint64_t at = row * ffn + c;
         float g[ST_RUN], u[ST_RUN], d[ST_RUN] = {}, out[ST_RUN];
 
-        st_load<DT>(g, gate_up, gate_at, count, wide);
-        st_load<DT>(u, gate_up, gate_at + ffn, count, wide);
+        load_halves<DT>(g, u, gate_up, 2 * row * ffn, c, ffn, s.limit != 0.0f, wide);
         if (BACKWARD)
             st_load<DT>(d, dy, at, count, wide);
 #pragma unroll
@@ -447,10 +487,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             g[i] = a.gate_moves ? d[i] * a.up * a.slope : 0.0f;
             u[i] = a.up_moves ? d[i] * a.value : 0.0f;
         }
-        if (BACKWARD) {
-            st_store<DT>(dgate_up, gate_at, g, count, wide);
-            st_store<DT>(dgate_up, gate_at + ffn, u, count, wide);
-        }
+        if (BACKWARD)
+            store_halves<DT>(dgate_up, g, u, 2 * row * ffn, c, ffn, s.limit != 0.0f, wide);
         if (y != nullptr)
             st_store<DT>(y, at, out, count, wide);
     }

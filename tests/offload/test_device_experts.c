@@ -487,11 +487,13 @@ static void check_gate(struct df_device *d, const struct st_gate *gate, uint32_t
     assert_true(rows > 0 && rows < 40);
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < ffn; c++) {
-            struct gated at = {gate, x[2 * r * ffn + c], x[(2 * r + 1) * ffn + c]};
+            const bool alternate = gate->limit != 0.0f;
+            const uint64_t g_at = 2 * r * ffn + (alternate ? 2 * c : c), u_at = g_at + (alternate ? 1 : ffn);
+            struct gated at = {gate, x[g_at], x[u_at]};
 
             want_y[r * ffn + c] = after_y[r * ffn + c] = gated_value(&at);
-            want[2 * r * ffn + c] = given[r * ffn + c] * df_slope(gated_value, &at, &at.g);
-            want[(2 * r + 1) * ffn + c] = given[r * ffn + c] * df_slope(gated_value, &at, &at.u);
+            want[g_at] = given[r * ffn + c] * df_slope(gated_value, &at, &at.g);
+            want[u_at] = given[r * ffn + c] * df_slope(gated_value, &at, &at.u);
         }
     df_ok(d->tensors->experts_gated_forward(d->dev, &of, gate, y, in, g.offsets, ffn, dt));
     df_ok(d->tensors->experts_gated_backward(d->dev, &of, gate, in, dy, dy, in, g.offsets, ffn, dt));
@@ -508,6 +510,8 @@ static void check_gates(struct df_device *d, strata_dtype dt)
 
     check_gate(d, &silu, 37, dt);
     check_gate(d, &clamped, 70, dt);
+    check_gate(d, &clamped, 37, dt);
+    check_gate(d, &clamped, 64, dt);
 }
 
 TEST(gates_match)
