@@ -118,7 +118,8 @@ struct st_expert_matmul {
 };
 
 /* The gate of an expert's feed-forward: activation(gate) * up, gates of a row before its ups.  If limit is not 0 that of gpt_oss
- * instead: g / (1 + exp(-alpha g)) (u + 1) with g = min(gate, limit), u = up within -limit .. limit, gates and ups alternating. */
+ * instead, gates and ups alternating: g / (1 + exp(-alpha g)) (u + 1) with g = min(gate, limit), u = up within -limit .. limit.
+ */
 struct st_gate {
     enum st_activation activation;
     float alpha, limit;

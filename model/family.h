@@ -25,6 +25,7 @@ enum st_block_role {
     ST_ROLE_DOWN_WEIGHT,
     ST_ROLE_SHARED_GATE_WEIGHT, /* a column: what the shared expert gives is multiplied by its sigmoid */
     ST_ROLE_ROUTER_WEIGHT,
+    ST_ROLE_SINKS,        /* of heads: a score beside the keys'.  No matrix, but decayed, as in transformers' Trainer */
     ST_ROLE_NORM1_WEIGHT, /* of attention's input */
     ST_ROLE_NORM1_BIAS,
     ST_ROLE_Q_BIAS,
@@ -39,12 +40,14 @@ enum st_block_role {
     ST_ROLE_GATE_BIAS,
     ST_ROLE_UP_BIAS,
     ST_ROLE_DOWN_BIAS,
+    ST_ROLE_ROUTER_BIAS,
     ST_ROLE_POST2_WEIGHT, /* of what the feed-forward adds */
     ST_ROLE_COUNT,
 };
 
-/* The tensors of an expert, in list order. */
-enum st_expert_part { ST_EXPERT_GATE, ST_EXPERT_UP, ST_EXPERT_DOWN, ST_EXPERT_PARTS };
+/* The tensors of an expert, in list order.  Matrices are [out, in], as the model's others.  Without UP, GATE is both: its columns
+ * alternate, matrices are [in, out], files have them in stacks alone, and both have biases. */
+enum st_expert_part { ST_EXPERT_GATE, ST_EXPERT_UP, ST_EXPERT_DOWN, ST_EXPERT_GATE_BIAS, ST_EXPERT_DOWN_BIAS, ST_EXPERT_PARTS };
 
 /* How config.json says which layers have the window. */
 enum st_window_rule {
@@ -73,7 +76,9 @@ enum st_family_key {
     ST_KEY_TOPK_NORM = 1 << 11,   /* norm_topk_prob */
     ST_KEY_JITTER = 1 << 12,      /* router_jitter_noise */
     ST_KEY_QKV_BIAS = 1 << 13,
-    ST_KEY_QKV_CLIP = 1 << 14, /* clip_qkv */
+    ST_KEY_QKV_CLIP = 1 << 14,      /* clip_qkv */
+    ST_KEY_GATE_LIMIT = 1 << 15,    /* swiglu_limit, swiglu_alpha; no other activation */
+    ST_KEY_LOCAL_EXPERTS = 1 << 16, /* num_local_experts is written, not num_experts */
 };
 
 struct st_family {
@@ -92,6 +97,7 @@ struct st_family {
     uint32_t end_token;     /* in generation, if config.json lacks the key, as in transformers 4; 0: none */
     bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
     bool exact_weights;     /* of experts: fp32, not rounded to the run's dtype */
+    bool weights_after;     /* of experts: the softmax over those chosen */
 };
 
 /* A model of more than text, whose text model is one of a family's.  For text only it computes the same: positions of several
@@ -116,6 +122,12 @@ void st_model_tensor_name(char out[sizeof(((struct st_tensor *)0)->name)], const
 
 /** A role's name in a block; NULL: the family has no such tensor there. */
 const char *st_family_tensor(const struct st_family *family, enum st_block_role role, bool sparse);
+
+/** Whether experts have gate and up in one matrix: see enum st_expert_part. */
+static inline bool st_family_is_fused(const struct st_family *family)
+{
+    return family->experts != NULL && family->expert_tensors[ST_EXPERT_UP] == NULL;
+}
 
 /** The row of a family. */
 const struct st_family *st_family_of(enum st_model_family family);

@@ -219,7 +219,7 @@ static inline uint32_t st_model_block_end(const struct st_model *m, uint32_t blo
 bool st_model_is_slice(const struct st_model *m, uint32_t page);
 /** The experts of slice number `slice` of a sparse block: *first .. *first + *count - 1. */
 void st_model_slice(const struct st_model *m, uint32_t slice, uint32_t *first, uint32_t *count);
-/** Elements of an expert. */
+/** Elements of an expert's matrices. */
 uint64_t st_model_expert_elems(const struct st_model_config *config);
 
 /** The tensors of one page: indices *first .. *first + *count - 1. */

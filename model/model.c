@@ -94,6 +94,11 @@ static strata_status experts_check(const struct st_model_config *c, strata_statu
         c->shared_ffn % SIZE_STEP != 0)
         return st_error(st, "%s: experts of %u and %u; multiples of %u up to %u are possible", where, c->expert_ffn,
                         c->shared_ffn, SIZE_STEP, FFN_MAX);
+    if ((st_family_is_fused(st_family_of(c->family)) && c->activation != ST_ACTIVATION_SWIGLU) ||
+        st_family_is_fused(st_family_of(c->family)) !=
+            (c->gate_limit > 0.0f && isfinite(c->gate_limit) && c->gate_alpha > 0.0f && isfinite(c->gate_alpha)))
+        return st_error(st, "%s: a gate of %g within %g, which experts of its family do not have", where, (double)c->gate_alpha,
+                        (double)c->gate_limit);
     if (!(c->qkv_clip >= 0.0f && isfinite(c->qkv_clip)))
         return st_error(st, "%s: queries, keys and values within %g; it must be 0 or more", where, (double)c->qkv_clip);
     return STRATA_OK;

@@ -27,6 +27,7 @@ enum st_model_family {
     ST_FAMILY_QWEN3_MOE,
     ST_FAMILY_OLMOE,
     ST_FAMILY_MIXTRAL,
+    ST_FAMILY_GPT_OSS,
     ST_FAMILY_COUNT
 };
 /* FROM_1: the stored weight is the distance from 1. */
@@ -96,9 +97,10 @@ struct st_model_config {
     uint64_t sparse[ST_LAYER_WORDS];  /* a bit per block */
     uint32_t experts, experts_chosen; /* of a sparse block; of a token */
     uint32_t expert_ffn;
-    uint32_t shared_ffn;  /* of an expert that all tokens go through; 0: there is none */
-    bool experts_divided; /* the weights of a token's experts are divided by their sum */
-    float qkv_clip;       /* queries, keys and values lie between -clip and clip; 0: anywhere */
+    uint32_t shared_ffn;          /* of an expert that all tokens go through; 0: there is none */
+    bool experts_divided;         /* the weights of a token's experts are divided by their sum */
+    float gate_alpha, gate_limit; /* of experts whose gate is gpt_oss's (struct st_gate); a limit of 0: it is the activation's */
+    float qkv_clip;               /* queries, keys and values lie between -clip and clip; 0: anywhere */
 };
 
 static inline bool st_layer_bit(const uint64_t *bits, uint32_t block)
@@ -127,6 +129,7 @@ struct st_tensor {
     float init_std, init_mean; /* N(mean, std); std 0: constant */
     float init_range;          /* U(-range, range) instead, if not 0 */
     uint64_t stream;           /* rng stream: a hash of the name */
+    bool decays;               /* by weight decay, beside those that decay_all adds */
     bool frozen;               /* matched by a pattern of st_model_batch.freeze, stored in NF4, or the base of an adapter */
     strata_dtype format;       /* how its weights are stored */
     uint32_t adapts;           /* A or B of an adapter: index of the tensor that it adds to; else ST_NO_TENSOR */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define NO_ROPE_INTERVAL 4u   /* of smollm3-3b */
+#define FEWER_EXPERTS    32u  /* of gpt-oss-20b; its family's default is that of gpt-oss-120b */
 #define GPT2_DROPOUT     0.1f /* as in the published files */
 
 /* One row of published numbers; options follow from the family. */
@@ -36,6 +37,7 @@ struct preset {
 #define QWEN3_M ST_FAMILY_QWEN3_MOE
 #define OLMOE   ST_FAMILY_OLMOE
 #define MIXTRAL ST_FAMILY_MIXTRAL
+#define GPT_OSS ST_FAMILY_GPT_OSS
 
 static const struct preset presets[] = {
     {"nano", 4, 128, 4, 4, 32, 512, 256, 256, 0, 1e-5f, GPT2, 0, 0, false},
@@ -73,12 +75,14 @@ static const struct preset presets[] = {
     {"qwen1.5-moe-a2.7b", 24, 2048, 16, 16, 128, 5632, 151936, 8192, 0, 1e-6f, QWEN2_M, 1000000, 0, true},
     {"qwen3-14b", 40, 5120, 40, 8, 128, 17408, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, true},
     {"qwen2.5-14b", 48, 5120, 40, 8, 128, 13824, 152064, 131072, 0, 1e-5f, QWEN2, 1000000, 0, true},
+    {"gpt-oss-20b", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 128, 1e-5f, GPT_OSS, 150000, 0, true},
     {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 0, 1e-6f, QWEN3_M, 1000000, 0, true},
     {"qwen3-32b", 64, 5120, 64, 8, 128, 25600, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, 0, true},
     {"qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, 131072, 0, 1e-5f, QWEN2, 1000000, 0, true},
     {"mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 0, 1e-5f, MIXTRAL, 1000000, 0, true},
     {"llama-3-70b", 80, 8192, 64, 8, 128, 28672, 128256, 8192, 0, 1e-5f, LLAMA, 500000, 0, true},
     {"llama-3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 0, 1e-5f, LLAMA, 500000, 8, true},
+    {"gpt-oss-120b", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 128, 1e-5f, GPT_OSS, 150000, 0, true},
 };
 #define PRESET_COUNT (sizeof(presets) / sizeof(presets[0]))
 
@@ -160,6 +164,8 @@ static void add_experts(struct st_model_config *c, const struct st_family *famil
     if ((family->keys & ST_KEY_MOE_FFN) == 0)
         c->expert_ffn = c->ffn;
     c->experts_divided = c->experts_divided || c->family == ST_FAMILY_QWEN3_MOE;
+    if (strcmp(c->name, "gpt-oss-20b") == 0)
+        c->experts = FEWER_EXPERTS;
     for (uint32_t b = 0; b < c->blocks; b++)
         st_layer_set(c->sparse, b);
 }

@@ -56,7 +56,10 @@ static struct shape shape_of(const struct st_model *m, enum st_block_role role, 
     case ST_ROLE_SHARED_GATE_WEIGHT:
         return (struct shape){hidden, 1};
     case ST_ROLE_ROUTER_WEIGHT:
-        return (struct shape){hidden, m->config.experts};
+    case ST_ROLE_ROUTER_BIAS:
+        return (struct shape){role == ST_ROLE_ROUTER_WEIGHT ? hidden : 0, m->config.experts};
+    case ST_ROLE_SINKS:
+        return (struct shape){0, m->config.heads};
     case ST_ROLE_Q_NORM:
         return (struct shape){0, per_head ? m->config.head_dim : m->width.attention};
     case ST_ROLE_K_NORM:
@@ -140,6 +143,7 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
     t->init_std = (float)(init == INIT_NORMAL ? INIT_STD : init == INIT_RESIDUAL ? residual : 0.0);
     t->init_mean = init == INIT_ONE ? 1.0f : 0.0f;
     t->stream = st_checksum64(t->name, strlen(t->name));
+    t->decays = t->rank == 2;
     t->frozen = matches(batch, t->name);
     t->format = batch->dtype;
     t->adapts = t->adapter = ST_NO_TENSOR;
@@ -174,6 +178,7 @@ static void list_block(struct st_model *m, const struct st_model_batch *batch, u
         snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, st_family_tensor(family, role, sparse));
         t = add(m, batch, m->block_pages[block], name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
                 init_of(m, role));
+        t->decays = t->decays || role == ST_ROLE_SINKS;
         if (batch->nf4 && shape.in > 0 && role != ST_ROLE_ROUTER_WEIGHT && role != ST_ROLE_SHARED_GATE_WEIGHT)
             store_in_nf4(t);
     }
@@ -183,18 +188,23 @@ static void list_expert(struct st_model *m, const struct st_model_batch *batch, 
 {
     const struct st_family *family = st_family_of(m->config.family);
 
+    const bool fused = st_family_is_fused(family);
+
     for (enum st_expert_part part = 0; part < ST_EXPERT_PARTS; part++) {
-        const bool down = part == ST_EXPERT_DOWN;
-        const uint64_t in = down ? m->config.expert_ffn : m->config.hidden, out = down ? m->config.hidden : m->config.expert_ffn;
+        const bool down = part == ST_EXPERT_DOWN || part == ST_EXPERT_DOWN_BIAS, bias = part >= ST_EXPERT_GATE_BIAS;
+        const uint64_t ffn = m->config.expert_ffn, hidden = m->config.hidden;
+        const uint64_t in = down ? ffn : hidden, out = down ? hidden : fused ? 2 * ffn : ffn;
         char name[sizeof(m->tensors->name)];
         struct st_tensor *t;
 
+        if (family->expert_tensors[part] == NULL)
+            continue;
         snprintf(name, sizeof(name), "%s.%u.%s.%u.%s", family->block, block, family->experts, expert,
                  family->expert_tensors[part]);
-        t = add(m, batch, page, name, out, in, INIT_NORMAL);
+        t = add(m, batch, page, name, fused && !bias ? in : out, bias ? 0 : fused ? out : in, bias ? INIT_ZERO : INIT_NORMAL);
         t->expert = expert;
         t->part = part;
-        if (batch->nf4)
+        if (batch->nf4 && !bias)
             store_in_nf4(t);
     }
 }
@@ -242,7 +252,7 @@ static enum st_group_kind kind_of(const struct st_model *m, const struct st_tens
 {
     if (t->frozen)
         return ST_GROUP_FROZEN;
-    return t->rank == 2 || m->batch.decay_all ? ST_GROUP_DECAY : ST_GROUP_NO_DECAY;
+    return t->decays || m->batch.decay_all ? ST_GROUP_DECAY : ST_GROUP_NO_DECAY;
 }
 
 /* The padding of NF4 is the group's. */
@@ -326,13 +336,19 @@ static void count_written(struct st_model *m)
 
 /* --- freezing --- */
 
-/* Experts of a page lie at equal distances, so none of their tensors is frozen unless all are. */
+/* Experts of a page lie at equal distances, so none of their matrices is frozen unless all are; and so with biases. */
 static strata_status check_alike(const struct st_model *m)
 {
-    for (uint32_t i = 1; i < m->tensor_count; i++) {
-        const struct st_tensor *t = &m->tensors[i], *before = t - 1;
+    const struct st_tensor *last[2] = {NULL, NULL};
 
-        if (t->expert != ST_NO_EXPERT && before->expert != ST_NO_EXPERT && t->page == before->page && t->frozen != before->frozen)
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i], *before;
+
+        if (t->expert == ST_NO_EXPERT)
+            continue;
+        before = last[t->rank - 1];
+        last[t->rank - 1] = t;
+        if (before != NULL && t->page == before->page && t->frozen != before->frozen)
             return st_error(STRATA_E_INVAL,
                             "strata.freeze: the patterns match %s, but not %s, of the same page: freeze all experts of a layer, "
                             "or none",
@@ -497,7 +513,7 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
         [ST_LINEAR_PROJ] = {{ST_ROLE_PROJ_WEIGHT, ST_ROLE_PROJ_BIAS}},
         [ST_LINEAR_FC] = {{ST_ROLE_GATE_WEIGHT, ST_ROLE_GATE_BIAS}, {ST_ROLE_UP_WEIGHT, ST_ROLE_UP_BIAS}},
         [ST_LINEAR_DOWN] = {{ST_ROLE_DOWN_WEIGHT, ST_ROLE_DOWN_BIAS}},
-        [ST_LINEAR_ROUTER] = {{ST_ROLE_ROUTER_WEIGHT, ST_ROLE_COUNT}},
+        [ST_LINEAR_ROUTER] = {{ST_ROLE_ROUTER_WEIGHT, ST_ROLE_ROUTER_BIAS}},
         [ST_LINEAR_SHARED_GATE] = {{ST_ROLE_SHARED_GATE_WEIGHT, ST_ROLE_COUNT}},
     };
     static const uint32_t counts[] = {
@@ -520,6 +536,22 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
     return l;
 }
 
+/* Matrices of the slice's experts, as far as they follow each other. */
+static uint64_t slice_written(const struct st_model *m, uint32_t page)
+{
+    uint32_t first, count;
+    uint64_t end = 0;
+
+    st_model_page_tensors(m, page, &first, &count);
+    for (uint32_t i = first; i < first + count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->expert != ST_NO_EXPERT && t->rank == 2 && !t->frozen && t->offset == end)
+            end += t->elems;
+    }
+    return end;
+}
+
 uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX])
 {
     static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV,  ST_LINEAR_PROJ,        ST_LINEAR_FC,
@@ -528,8 +560,10 @@ uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_spa
     const bool slice = st_model_is_slice(m, page), block = page >= m->at.block_first && page < m->at.norm && !slice;
     uint32_t count = 0;
 
-    if ((slice || (page >= m->at.head_first && page < m->at.head_first + m->at.head_count)) && p->trained_elems > 0)
+    if (page >= m->at.head_first && page < m->at.head_first + m->at.head_count && p->trained_elems > 0)
         out[count++] = (struct st_span){.page = page, .elems = p->params};
+    if (slice && slice_written(m, page) > 0)
+        out[count++] = (struct st_span){.page = page, .elems = slice_written(m, page)};
     for (uint32_t k = 0; block && k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         const struct st_linear l = st_block_linear(m, p->layer - 1, kinds[k]);
 

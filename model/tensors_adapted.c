@@ -29,7 +29,8 @@ static struct st_tensor *add(struct st_model *m, uint32_t base, const char *path
                             .format = STRATA_F32,
                             .adapts = base,
                             .adapter = ST_NO_TENSOR,
-                            .expert = ST_NO_EXPERT};
+                            .expert = ST_NO_EXPERT,
+                            .decays = true};
     snprintf(t->name, sizeof(t->name), ST_ADAPTER_PREFIX "%.64s.%.6s.weight", path, part);
     t->stream = st_checksum64(t->name, strlen(t->name));
     return t;

@@ -64,9 +64,15 @@ EXPERTS = {
                       shared_expert_intermediate_size=16, use_sliding_window=True, sliding_window=12, max_window_layers=1),
     "olmoe": dict(SIZES, model_type="olmoe", num_experts=4, num_experts_per_tok=2, clip_qkv=1.25),
     "mixtral": dict(SIZES, model_type="mixtral", head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8),
+    "gpt_oss": dict(SIZES, model_type="gpt_oss", num_hidden_layers=3, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+                    sliding_window=8, swiglu_limit=0.75, swiglu_alpha=1.25, rope_theta=1000.0,
+                    rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "truncate": False,
+                                     "rope_theta": 1000.0}),
+    "gpt_oss_one": dict(SIZES, model_type="gpt_oss", head_dim=16, num_local_experts=5, num_experts_per_tok=1, sliding_window=12,
+                        attention_bias=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
 }
-STACKED = {"qwen2_moe", "olmoe"}
-ALL_TO_ONE = {"qwen3_moe_one"}
+STACKED = {"qwen2_moe", "olmoe", "gpt_oss", "gpt_oss_one"}
+ALL_TO_ONE = {"qwen3_moe_one", "gpt_oss_one"}
 PARTS = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
 
 
@@ -86,9 +92,11 @@ def choose_one(model):
         for name, p in model.named_parameters():
             if name.endswith("embed_tokens.weight"):
                 p[:, 0] = 8.0
-            elif name.endswith("mlp.gate.weight"):
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                 p[:, 1:] = 0.0
                 p[:, 0] = torch.tensor([-0.5, 0.25, 0.75, -0.25, 0.0])
+            elif name.endswith("mlp.router.bias"):
+                p[:] = 0.0
 
 
 NEAREST = [float("inf")]
@@ -123,6 +131,8 @@ def per_expert(name, values):
     if ".mlp.experts." not in name:
         return {name: values}
     prefix = name.split(".mlp.experts.")[0] + "." + block + ".experts"
+    if "gpt_oss" in TYPE:
+        return {f"{prefix}.{expert}.{name.rsplit('.', 1)[1]}": own.clone() for expert, own in enumerate(values)}
     tensors = {}
     for expert, own in enumerate(values):
         parts = {gate: own[:own.shape[0] // 2], up: own[own.shape[0] // 2:]} if name.endswith("gate_up_proj") else {down: own}
@@ -150,11 +160,17 @@ def first_gradients(path, tokens):
     return {"loss": float(loss), "gradients": gradients}
 
 
+def decays(name, p):
+    """As transformers' Trainer has it, by names; of most families these are the matrices."""
+    return p.dim() >= 2 and not name.endswith("_bias") or name.endswith(".sinks")
+
+
 def train(path, tokens):
     model = build(path, torch.float32)
     parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": DECAY},
-                                   {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+    named = list(model.named_parameters())
+    optimizer = torch.optim.AdamW([{"params": [p for n, p in named if decays(n, p)], "weight_decay": DECAY},
+                                   {"params": [p for n, p in named if not decays(n, p)], "weight_decay": 0.0}],
                                   lr=LR, betas=BETAS, eps=EPS)
     losses, norms, position = [], [], 0
     for _ in range(STEPS):

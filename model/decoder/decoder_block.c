@@ -269,6 +269,8 @@ static struct st_attention attention_of(const struct st_block *b)
     struct st_attention at = st_block_attention(b->m, b->f->call->layer - 1);
 
     at.positions = b->f->call->positions;
+    if (has(b, ST_ROLE_SINKS))
+        at.sinks = st_frame_weight(b->f, b->f->tensors[b->roles[ST_ROLE_SINKS]].offset);
     return at;
 }
 
@@ -433,6 +435,17 @@ strata_status st_block_normed_backward(const struct st_block *b)
     return norm_backward(b, 1, b->middle);
 }
 
+/* The gradient of the sinks from that of attention's output, `narrow`. */
+static strata_status sinks_backward(const struct st_block *b, const struct st_attention *at)
+{
+    const struct st_frame *f = b->f;
+    float *grad = has(b, ST_ROLE_SINKS) ? st_frame_grad(f, f->tensors[b->roles[ST_ROLE_SINKS]].offset) : NULL;
+
+    if (grad == NULL)
+        return STRATA_OK;
+    return f->ops->attention_sinks_backward(f->dev, at, grad, b->narrow, b->attention, b->lse);
+}
+
 /* `half` may be used between two uses of the input. */
 static strata_status attention_backward(const struct st_block *b)
 {
@@ -443,6 +456,7 @@ static strata_status attention_backward(const struct st_block *b)
 
     if ((st = half_gradient(b, 0, b->projected, b->half, &dy)) != STRATA_OK ||
         (st = st_linear_backward(b, &b->proj_layer, b->narrow, b->attention, dy)) != STRATA_OK ||
+        (st = sinks_backward(b, &at)) != STRATA_OK ||
         (st = f->ops->attention_backward(f->dev, &at, b->wide, b->narrow, b->attention, b->lse, b->qkv, b->attention_scratch)) !=
             STRATA_OK ||
         (st = rotate(b, b->wide, true)) != STRATA_OK || (st = clip_backward(b, b->wide)) != STRATA_OK ||

@@ -39,12 +39,14 @@ static struct route route_of(const struct st_frame *f)
 static struct st_route choice_of(const struct st_frame *f)
 {
     const struct st_model_config *c = &f->m->config;
+    const struct st_family *family = st_family_of(c->family);
 
     return (struct st_route){.rows = f->rows,
                              .experts = c->experts,
                              .k = c->experts_chosen,
                              .divided = c->experts_divided,
-                             .round = !st_family_of(c->family)->exact_weights,
+                             .after = family->weights_after,
+                             .round = !family->exact_weights,
                              .dt = f->dt};
 }
 
@@ -155,69 +157,123 @@ static strata_status route_end(const struct st_frame *f)
 
 /* --- slices --- */
 
+/* The first of two layers of experts, gate and up, or the second. */
+struct expert_layer {
+    uint32_t in, out;
+    uint64_t at, bias_at; /* the first expert's; elements from the page's start */
+    bool turned;          /* matrices are [in, out] */
+    bool bias;
+    const void *weights; /* of the first expert, in the model's dtype */
+};
+
 /* A slice, and rows of its experts in the workspace. */
 struct slice {
     const struct st_frame *f;
     struct route r;
     struct st_experts of;
+    struct st_gate gate;
     uint32_t hidden, ffn;
-    uint64_t stride;      /* elements from one expert to the next */
-    uint64_t at, down_at; /* the first one's gate, which up follows, and down; elements from the page's start */
-    const unsigned char *weights, *down_weights; /* the same, in the model's dtype */
+    uint64_t stride, bias_stride; /* elements from one expert to the next */
+    struct expert_layer up, down;
     bool quantised;
     unsigned char *input, *output, *fc, *gated, *widened;
 };
+
+/* A tensor of the slice's expert number `expert`; NULL: experts have none, or the slice fewer. */
+static const struct st_tensor *part_of(const struct st_frame *f, uint32_t expert, enum st_expert_part part)
+{
+    const char *const *names = st_family_of(f->m->config.family)->expert_tensors;
+    uint32_t at = 0, parts = 0, first, count;
+
+    st_model_slice(f->m, f->call->slice, &first, &count);
+    for (enum st_expert_part p = 0; p < ST_EXPERT_PARTS; p++) {
+        at += names[p] != NULL && p < part ? 1 : 0;
+        parts += names[p] != NULL ? 1 : 0;
+    }
+    return names[part] != NULL && expert < count ? &f->tensors[expert * parts + at] : NULL;
+}
+
+/* Elements between those of two experts that follow each other; of one alone `elems`. */
+static uint64_t stride_of(const struct st_frame *f, enum st_expert_part part, uint64_t elems)
+{
+    const struct st_tensor *first = part_of(f, 0, part), *next = part_of(f, 1, part);
+
+    return next != NULL ? next->offset - first->offset : elems;
+}
+
+static struct expert_layer layer_of(const struct slice *s, enum st_expert_part part, enum st_expert_part bias)
+{
+    const struct st_frame *f = s->f;
+    const struct st_tensor *own = part_of(f, 0, part), *own_bias = part_of(f, 0, bias);
+    const uint64_t from = part_of(f, 0, ST_EXPERT_GATE)->offset;
+
+    return (struct expert_layer){
+        .in = part == ST_EXPERT_DOWN ? s->ffn : s->hidden,
+        .out = part == ST_EXPERT_DOWN ? s->hidden : 2 * s->ffn,
+        .at = own->offset,
+        .bias_at = own_bias != NULL ? own_bias->offset : 0,
+        .turned = st_family_is_fused(st_family_of(f->m->config.family)),
+        .bias = own_bias != NULL,
+        .weights = s->quantised ? s->widened + (own->offset - from) * f->m->value_bytes : st_frame_weight(f, own->offset),
+    };
+}
 
 static struct slice slice_of(const struct st_frame *f)
 {
     const struct st_model *m = f->m;
     const struct st_slice_workspace ws = st_slice_workspace_layout(m);
     unsigned char *workspace = (unsigned char *)f->call->workspace + st_block_workspace_layout(m).slice;
-    struct slice s = {.f = f,
-                      .r = route_of(f),
-                      .of = {.rows = f->rows, .experts = m->config.experts, .k = m->config.experts_chosen},
-                      .hidden = m->config.hidden,
-                      .ffn = m->config.expert_ffn,
-                      .stride = st_model_expert_elems(&m->config),
-                      .at = f->tensors[ST_EXPERT_GATE].offset,
-                      .down_at = f->tensors[ST_EXPERT_DOWN].offset,
-                      .input = workspace + ws.input,
-                      .output = workspace + ws.output,
-                      .fc = workspace + ws.fc,
-                      .gated = workspace + ws.gated,
-                      .widened = workspace + ws.widened,
-                      .quantised = f->tensors[ST_EXPERT_GATE].format == STRATA_NF4};
+    struct slice s = {
+        .f = f,
+        .r = route_of(f),
+        .of = {.rows = f->rows, .experts = m->config.experts, .k = m->config.experts_chosen},
+        .hidden = m->config.hidden,
+        .ffn = m->config.expert_ffn,
+        .gate = {.activation = st_model_activation(&m->config), .alpha = m->config.gate_alpha, .limit = m->config.gate_limit},
+        .stride = stride_of(f, ST_EXPERT_GATE, st_model_expert_elems(&m->config)),
+        .bias_stride = stride_of(f, ST_EXPERT_GATE_BIAS, 0),
+        .input = workspace + ws.input,
+        .output = workspace + ws.output,
+        .fc = workspace + ws.fc,
+        .gated = workspace + ws.gated,
+        .widened = workspace + ws.widened,
+        .quantised = part_of(f, 0, ST_EXPERT_GATE)->format == STRATA_NF4};
 
     st_model_slice(m, f->call->slice, &s.of.first, &s.of.count);
-    s.weights = s.quantised ? s.widened : st_frame_weight(f, s.at);
-    s.down_weights = s.weights + (s.down_at - s.at) * m->value_bytes;
+    s.up = layer_of(&s, ST_EXPERT_GATE, ST_EXPERT_GATE_BIAS);
+    s.down = layer_of(&s, ST_EXPERT_DOWN, ST_EXPERT_DOWN_BIAS);
     return s;
 }
 
-/* to = from W^T, or backward from W, of each expert's rows; columns of W as stored: `cols`. */
-static strata_status multiply(const struct slice *s, bool backward, uint32_t rows, uint32_t cols, void *to, const void *from,
-                              const void *weights)
+/* to = from W^T + bias of each expert's rows, or backward from W. */
+static strata_status multiply(const struct slice *s, const struct expert_layer *l, bool backward, void *to, const void *from)
 {
+    const struct st_frame *f = s->f;
+    const uint32_t n = backward ? l->in : l->out, k = backward ? l->out : l->in;
     const struct st_expert_matmul mm = {
         .of = s->of,
-        .n = backward ? cols : rows,
-        .k = backward ? rows : cols,
-        .lda = backward ? rows : cols,
-        .ldb = cols,
-        .ldc = backward ? cols : rows,
-        .trans_b = !backward,
+        .n = n,
+        .k = k,
+        .lda = k,
+        .ldb = l->turned ? l->out : l->in,
+        .ldc = n,
+        .trans_b = backward == l->turned,
+        .bias = l->bias && !backward,
         .stride = s->stride,
-        .ab_dtype = s->f->dt,
-        .c_dtype = s->f->dt,
+        .bias_stride = s->bias_stride,
+        .ab_dtype = f->dt,
+        .c_dtype = f->dt,
     };
 
-    return s->f->ops->experts_matmul(s->f->dev, &mm, to, from, weights, NULL, s->r.offsets);
+    return f->ops->experts_matmul(f->dev, &mm, to, from, l->weights, mm.bias ? st_frame_weight(f, l->bias_at) : NULL,
+                                  s->r.offsets);
 }
 
-/* The gradient of each expert's W [rows, cols] from that of its output and its input. */
-static strata_status backward_weight(const struct slice *s, uint64_t at, uint32_t rows, uint32_t cols, const void *dy,
-                                     const void *x)
+/* The gradients of each expert's W and bias from that of its output and its input. */
+static strata_status backward_weight(const struct slice *s, const struct expert_layer *l, const void *dy, const void *x)
 {
+    const struct st_frame *f = s->f;
+    const uint32_t rows = l->turned ? l->in : l->out, cols = l->turned ? l->out : l->in;
     const struct st_expert_matmul mm = {
         .of = s->of,
         .m = rows,
@@ -225,32 +281,36 @@ static strata_status backward_weight(const struct slice *s, uint64_t at, uint32_
         .lda = rows,
         .ldb = cols,
         .ldc = cols,
-        .accumulate = !s->f->call->first,
+        .accumulate = !f->call->first,
         .stride = s->stride,
-        .ab_dtype = s->f->dt,
+        .ab_dtype = f->dt,
         .c_dtype = STRATA_F32,
     };
-    float *grad = st_frame_grad(s->f, at);
+    float *grad = st_frame_grad(f, l->at), *dbias = l->bias ? st_frame_grad(f, l->bias_at) : NULL;
+    strata_status st = STRATA_OK;
 
-    return grad == NULL ? STRATA_OK : s->f->ops->experts_matmul(s->f->dev, &mm, grad, dy, x, NULL, s->r.offsets);
+    if (grad != NULL)
+        st = f->ops->experts_matmul(f->dev, &mm, grad, l->turned ? x : dy, l->turned ? dy : x, NULL, s->r.offsets);
+    if (st != STRATA_OK || dbias == NULL)
+        return st;
+    return f->ops->experts_bias_backward(f->dev, &s->of, dbias, s->bias_stride, dy, s->r.offsets, l->out, f->dt);
 }
 
 /* Rows of the experts' inputs, what is inside them, and their outputs. */
 static strata_status experts_fill(const struct slice *s)
 {
     const struct st_frame *f = s->f;
-    const struct st_gate gate = {.activation = st_model_activation(&f->m->config)};
     strata_status st;
 
     if (s->quantised &&
-        (st = f->ops->nf4_widen(f->dev, s->widened, st_frame_weight(f, s->at), s->of.count * s->stride, f->dt)) != STRATA_OK)
+        (st = f->ops->nf4_widen(f->dev, s->widened, st_frame_weight(f, s->up.at), s->of.count * s->stride, f->dt)) != STRATA_OK)
         return st;
     if ((st = f->ops->experts_gather(f->dev, &s->of, s->input, s->r.input, s->r.order, s->r.offsets, s->hidden, f->dt)) !=
             STRATA_OK ||
-        (st = multiply(s, false, 2 * s->ffn, s->hidden, s->fc, s->input, s->weights)) != STRATA_OK ||
-        (st = f->ops->experts_gated_forward(f->dev, &s->of, &gate, s->gated, s->fc, s->r.offsets, s->ffn, f->dt)) != STRATA_OK)
+        (st = multiply(s, &s->up, false, s->fc, s->input)) != STRATA_OK ||
+        (st = f->ops->experts_gated_forward(f->dev, &s->of, &s->gate, s->gated, s->fc, s->r.offsets, s->ffn, f->dt)) != STRATA_OK)
         return st;
-    return multiply(s, false, s->hidden, s->ffn, s->output, s->gated, s->down_weights);
+    return multiply(s, &s->down, false, s->output, s->gated);
 }
 
 static strata_status experts_forward(const struct st_frame *f)
@@ -268,18 +328,17 @@ static strata_status experts_forward(const struct st_frame *f)
 static strata_status experts_backward(const struct st_frame *f)
 {
     const struct slice s = slice_of(f);
-    const struct st_gate gate = {.activation = st_model_activation(&f->m->config)};
     strata_status st;
 
     if ((st = experts_fill(&s)) != STRATA_OK ||
         (st = f->ops->experts_add_backward(f->dev, &s.of, s.output, s.r.dweights, f->call->dact, s.output, s.r.weights, s.r.order,
                                            s.r.offsets, s.hidden, f->dt)) != STRATA_OK ||
-        (st = backward_weight(&s, s.down_at, s.hidden, s.ffn, s.output, s.gated)) != STRATA_OK ||
-        (st = multiply(&s, true, s.hidden, s.ffn, s.gated, s.output, s.down_weights)) != STRATA_OK ||
-        (st = f->ops->experts_gated_backward(f->dev, &s.of, &gate, s.fc, NULL, s.gated, s.fc, s.r.offsets, s.ffn, f->dt)) !=
+        (st = backward_weight(&s, &s.down, s.output, s.gated)) != STRATA_OK ||
+        (st = multiply(&s, &s.down, true, s.gated, s.output)) != STRATA_OK ||
+        (st = f->ops->experts_gated_backward(f->dev, &s.of, &s.gate, s.fc, NULL, s.gated, s.fc, s.r.offsets, s.ffn, f->dt)) !=
             STRATA_OK ||
-        (st = backward_weight(&s, s.at, 2 * s.ffn, s.hidden, s.fc, s.input)) != STRATA_OK ||
-        (st = multiply(&s, true, 2 * s.ffn, s.hidden, s.output, s.fc, s.weights)) != STRATA_OK)
+        (st = backward_weight(&s, &s.up, s.fc, s.input)) != STRATA_OK ||
+        (st = multiply(&s, &s.up, true, s.output, s.fc)) != STRATA_OK)
         return st;
     return f->ops->experts_add(f->dev, &s.of, s.r.sum, s.output, NULL, s.r.order, s.r.places, s.r.offsets, s.hidden, f->dt);
 }

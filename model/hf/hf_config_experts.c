@@ -67,6 +67,27 @@ static strata_status check_jitter(const st_json *root, const char *where)
     return st != STRATA_OK || jitter == 0.0 ? st : st_hf_key_fault(where, "router_jitter_noise", "other than 0 is not supported");
 }
 
+/* Of experts whose gate has a limit. */
+static strata_status read_gate(struct st_model_config *c, const st_json *root, const char *where)
+{
+    static const char limit_key[] = "swiglu_limit", alpha_key[] = "swiglu_alpha";
+    double limit = (double)c->gate_limit, alpha = (double)c->gate_alpha;
+    strata_status st;
+
+    if (c->activation != ST_ACTIVATION_SWIGLU)
+        return st_hf_key_fault(where, "hidden_act", "must be silu: experts of this type have no other gate");
+    if ((st = st_hf_read_single(root, limit_key, &limit, where)) != STRATA_OK ||
+        (st = st_hf_read_single(root, alpha_key, &alpha, where)) != STRATA_OK)
+        return st;
+    if (!((float)limit > 0.0f && isfinite((float)limit)))
+        return st_hf_key_fault(where, limit_key, "must be a number above 0: 7.0 in the published models");
+    if (!((float)alpha > 0.0f && isfinite((float)alpha)))
+        return st_hf_key_fault(where, alpha_key, "must be a number above 0: 1.702 if it is not there");
+    c->gate_limit = (float)limit;
+    c->gate_alpha = (float)alpha;
+    return STRATA_OK;
+}
+
 strata_status st_hf_read_experts(struct st_model_config *c, const st_json *root, const struct st_family *family,
                                  const char *where)
 {
@@ -87,6 +108,7 @@ strata_status st_hf_read_experts(struct st_model_config *c, const st_json *root,
          (st = st_hf_read_bool(root, "norm_topk_prob", &c->experts_divided, where)) != STRATA_OK) ||
         ((keys & ST_KEY_QKV_BIAS) != 0 && (st = st_hf_read_bool(root, "qkv_bias", &biases, where)) != STRATA_OK) ||
         ((keys & ST_KEY_JITTER) != 0 && (st = check_jitter(root, where)) != STRATA_OK) ||
+        ((keys & ST_KEY_GATE_LIMIT) != 0 && (st = read_gate(c, root, where)) != STRATA_OK) ||
         (st = st_hf_want_bool(root, "output_router_logits", false, where)) != STRATA_OK ||
         ((keys & ST_KEY_QKV_CLIP) != 0 && (st = read_clip(c, root, where)) != STRATA_OK))
         return st;

@@ -45,6 +45,12 @@ strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *
         (st = st_hf_read_bool(keys, "load_in_8bit", &in_8bit, where)) != STRATA_OK ||
         (st = st_hf_read_text(keys, "bnb_4bit_quant_type", &type, where)) != STRATA_OK)
         return st;
+    if (strcmp(method, "mxfp4") == 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s: \"quantization_config\" has \"quant_method\" \"mxfp4\", which is not read: in transformers, "
+                        "from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)) and save_pretrained() make files "
+                        "in bf16 of it (docs/models.md)",
+                        where);
     if (strcmp(method, "bitsandbytes") != 0)
         return st_error(STRATA_E_INPUT,
                         "%s: \"quantization_config\" has \"quant_method\" \"%.32s\"; of quantized weights only those of "

@@ -361,6 +361,26 @@ static strata_status check_scaling(const struct st_model_config *c, const st_jso
     return STRATA_OK;
 }
 
+/* A family may have a scaling of its own, which another one replaces whole.  Transformers 4 takes a null of it for none, 5 for
+ * its own. */
+static strata_status leave_own(struct st_model_config *c, const st_json *root, const char *where)
+{
+    static const char key[] = "rope_scaling";
+
+    if (c->rope_type == ST_ROPE_DEFAULT)
+        return STRATA_OK;
+    if (st_json_get(root, key) != NULL && st_hf_member(root, key) == NULL)
+        return st_hf_key_fault(where, key, "is null, which transformers 4 and 5 read differently here: take it out");
+    if (st_hf_member(root, key) == NULL && st_hf_member(root, "rope_parameters") == NULL) {
+        extend_context(c, c->rope_original);
+        return STRATA_OK;
+    }
+    c->rope_type = ST_ROPE_DEFAULT;
+    c->rope_factor = c->rope_low = c->rope_high = c->rope_attention = 0.0f;
+    c->rope_original = 0;
+    return STRATA_OK;
+}
+
 strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, const struct st_family *family, const char *where)
 {
     const st_json *parameters = st_hf_member(root, "rope_parameters");
@@ -376,7 +396,8 @@ strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, co
         return st_hf_key_fault(where, "rope_scaling", "is there beside rope_parameters: keep one of them");
     if (parameters != NULL && !layers && st_hf_member(parameters, "full_attention") != NULL)
         return st_hf_key_fault(where, "rope_parameters", "has full_attention: layers of this type do not differ in it");
-    if ((st = read_fraction(c, root, layers ? NULL : parameters, keys, where)) != STRATA_OK ||
+    if ((st = leave_own(c, root, where)) != STRATA_OK ||
+        (st = read_fraction(c, root, layers ? NULL : parameters, keys, where)) != STRATA_OK ||
         (st = read_scaling(c, &both, "rope_scaling", keys, where)) != STRATA_OK)
         return st;
     if (layers)

@@ -102,18 +102,16 @@ static double rotary_fraction(const struct st_model_config *c)
 
 static void put_rotary(struct st_json_writer *w, const struct st_model_config *c)
 {
-    static const char *const types[] = {[ST_ROPE_LINEAR] = "linear",
-                                        [ST_ROPE_LLAMA3] = "llama3",
-                                        [ST_ROPE_YARN] = "yarn",
-                                        [ST_ROPE_LONGROPE] = "longrope",
-                                        [ST_ROPE_DYNAMIC] = "dynamic"};
+    static const char *const types[] = {
+        [ST_ROPE_DEFAULT] = "default", [ST_ROPE_LINEAR] = "linear",     [ST_ROPE_LLAMA3] = "llama3",
+        [ST_ROPE_YARN] = "yarn",       [ST_ROPE_LONGROPE] = "longrope", [ST_ROPE_DYNAMIC] = "dynamic"};
 
     st_json_put_double(w, "rope_theta", shortest(c->rope_base));
     if (c->rope_local_base > 0.0f)
         st_json_put_double(w, "rope_local_base_freq", shortest(c->rope_local_base));
     if (c->rotary_dim > 0 && c->rotary_dim != c->head_dim)
         st_json_put_double(w, "partial_rotary_factor", rotary_fraction(c));
-    if (c->rope_type == ST_ROPE_DEFAULT) {
+    if (c->rope_type == ST_ROPE_DEFAULT && st_family_of(c->family)->defaults.rope_type == ST_ROPE_DEFAULT) {
         st_json_put_string(w, "rope_scaling", NULL);
         return;
     }
@@ -121,7 +119,8 @@ static void put_rotary(struct st_json_writer *w, const struct st_model_config *c
         st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
     st_json_object_open(w, "rope_scaling");
     st_json_put_string(w, "rope_type", types[c->rope_type]);
-    put_scaling(w, c);
+    if (c->rope_type != ST_ROPE_DEFAULT)
+        put_scaling(w, c);
     st_json_object_close(w);
 }
 
@@ -169,7 +168,7 @@ static void put_scores(struct st_json_writer *w, const struct st_model_config *c
 
 static void put_experts(struct st_json_writer *w, const struct st_model_config *c, uint32_t keys)
 {
-    st_json_put_u64(w, (keys & ST_KEY_JITTER) != 0 ? "num_local_experts" : "num_experts", c->experts);
+    st_json_put_u64(w, (keys & ST_KEY_LOCAL_EXPERTS) != 0 ? "num_local_experts" : "num_experts", c->experts);
     st_json_put_u64(w, "num_experts_per_tok", c->experts_chosen);
     if ((keys & ST_KEY_TOPK_NORM) != 0)
         st_json_put_bool(w, "norm_topk_prob", c->experts_divided);
@@ -179,6 +178,10 @@ static void put_experts(struct st_json_writer *w, const struct st_model_config *
         st_json_put_bool(w, "qkv_bias", c->biases == ST_BIAS_QKV);
     if ((keys & ST_KEY_QKV_CLIP) != 0)
         put_cap(w, "clip_qkv", c->qkv_clip);
+    if ((keys & ST_KEY_GATE_LIMIT) != 0) {
+        st_json_put_real(w, "swiglu_alpha", shortest(c->gate_alpha));
+        st_json_put_real(w, "swiglu_limit", shortest(c->gate_limit));
+    }
     if ((keys & ST_KEY_MOE_FFN) == 0)
         return;
     st_json_put_u64(w, "moe_intermediate_size", c->expert_ffn);

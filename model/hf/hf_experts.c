@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const stacks[] = {[ST_HF_STACK_GATE_UP] = "gate_up_proj", [ST_HF_STACK_DOWN] = "down_proj"};
+static const char *const stacks[] = {[ST_HF_STACK_GATE_UP] = "gate_up_proj",
+                                     [ST_HF_STACK_DOWN] = "down_proj",
+                                     [ST_HF_STACK_GATE_UP_BIAS] = "gate_up_proj_bias",
+                                     [ST_HF_STACK_DOWN_BIAS] = "down_proj_bias"};
 #define STACKED "mlp.experts" /* in all families */
 
 /* "model.layers.3.REST": REST, and the number. */
@@ -36,9 +39,12 @@ bool st_hf_stack_find(struct st_hf_stack *out, const struct st_model_config *c, 
     rest = in_block(full, c, &out->block);
     if (rest == NULL || !st_layer_bit(c->sparse, out->block) || strncmp(rest, STACKED ".", sizeof(STACKED)) != 0)
         return false;
-    for (out->kind = ST_HF_STACK_GATE_UP; out->kind <= ST_HF_STACK_DOWN; out->kind++)
+    for (out->kind = 0; out->kind < ST_HF_STACK_KINDS; out->kind++) {
+        uint64_t shape[3];
+
         if (strcmp(rest + sizeof(STACKED), stacks[out->kind]) == 0)
-            return true;
+            return st_hf_stack_shape(shape, c, out->kind) > 0;
+    }
     return false;
 }
 
@@ -47,20 +53,39 @@ void st_hf_stack_name(char out[ST_HF_NAME_BYTES], const struct st_model_config *
     snprintf(out, ST_HF_NAME_BYTES, "%s.%u." STACKED ".%s", st_family_of(c->family)->block, stack.block, stacks[stack.kind]);
 }
 
-void st_hf_stack_shape(uint64_t shape[3], const struct st_model_config *c, enum st_hf_stack_kind kind)
+uint32_t st_hf_stack_shape(uint64_t shape[3], const struct st_model_config *c, enum st_hf_stack_kind kind)
 {
+    const bool bias = kind >= ST_HF_STACK_GATE_UP_BIAS, fused = st_family_is_fused(st_family_of(c->family));
+    const bool down = kind == ST_HF_STACK_DOWN || kind == ST_HF_STACK_DOWN_BIAS;
+    const uint64_t in = down ? c->expert_ffn : c->hidden, out = down ? c->hidden : 2 * (uint64_t)c->expert_ffn;
+
     shape[0] = c->experts;
-    shape[1] = kind == ST_HF_STACK_DOWN ? c->hidden : 2 * (uint64_t)c->expert_ffn;
-    shape[2] = kind == ST_HF_STACK_DOWN ? c->expert_ffn : c->hidden;
+    shape[1] = fused && !bias ? in : out;
+    shape[2] = fused ? out : in;
+    return !bias ? 3 : fused ? 2 : 0;
+}
+
+uint64_t st_hf_stack_elems(const struct st_model_config *c, enum st_hf_stack_kind kind)
+{
+    uint64_t shape[3], elems = 1;
+    const uint32_t rank = st_hf_stack_shape(shape, c, kind);
+
+    for (uint32_t i = 0; i < rank; i++)
+        elems *= shape[i];
+    return rank > 0 ? elems : 0;
 }
 
 bool st_hf_stack_place(uint64_t *at, const struct st_model_config *c, enum st_hf_stack_kind kind, const struct st_tensor *t)
 {
-    const uint64_t matrix = (uint64_t)c->hidden * c->expert_ffn;
+    static const enum st_hf_stack_kind kinds[] = {[ST_EXPERT_GATE] = ST_HF_STACK_GATE_UP,
+                                                  [ST_EXPERT_UP] = ST_HF_STACK_GATE_UP,
+                                                  [ST_EXPERT_DOWN] = ST_HF_STACK_DOWN,
+                                                  [ST_EXPERT_GATE_BIAS] = ST_HF_STACK_GATE_UP_BIAS,
+                                                  [ST_EXPERT_DOWN_BIAS] = ST_HF_STACK_DOWN_BIAS};
 
-    if (t->expert == ST_NO_EXPERT || (t->part == ST_EXPERT_DOWN) != (kind == ST_HF_STACK_DOWN))
+    if (t->expert == ST_NO_EXPERT || kinds[t->part] != kind)
         return false;
-    *at = kind == ST_HF_STACK_DOWN ? t->expert * matrix : (2 * (uint64_t)t->expert + (t->part == ST_EXPERT_UP)) * matrix;
+    *at = t->expert * (st_hf_stack_elems(c, kind) / c->experts) + (t->part == ST_EXPERT_UP ? t->elems : 0);
     return true;
 }
 
@@ -116,7 +141,7 @@ strata_status st_hf_stack_detect(struct st_model_config *c, const char *dir)
     bool there;
     strata_status st;
 
-    if (st_family_of(c->family)->experts == NULL)
+    if (st_family_of(c->family)->experts == NULL || c->stacked)
         return STRATA_OK;
     if ((st = st_path_join(path, dir, ST_HF_STACKED_NAME)) != STRATA_OK || (st = st_file_find(&c->stacked, path)) != STRATA_OK ||
         c->stacked)

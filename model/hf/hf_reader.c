@@ -129,14 +129,14 @@ static strata_status place_stack(struct st_hf_reader *r, const struct st_hf_weig
     struct place at = {.file = f, .entry = e, .stacked = true};
     uint64_t want[3];
     char have_text[96], want_text[96];
+    const uint32_t rank = st_hf_stack_shape(want, c, stack.kind);
     strata_status st = STRATA_OK;
 
-    st_hf_stack_shape(want, c, stack.kind);
-    if (e->rank != 3 || memcmp(e->shape, want, sizeof(want)) != 0)
+    if (e->rank != rank || memcmp(e->shape, want, rank * sizeof(*want)) != 0)
         return st_safetensor_is_placeholder(e)
                    ? st_safetensor_placeholder_fault(e, f->path)
                    : st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model's config wants %s", f->path, e->name,
-                              st_shape_text(have_text, e->shape, e->rank), st_shape_text(want_text, want, 3));
+                              st_shape_text(have_text, e->shape, e->rank), st_shape_text(want_text, want, rank));
     for (uint32_t i = st_model_block_tensors(r->m, stack.block); i < end && st == STRATA_OK; i++)
         if (st_hf_stack_place(&at.first, c, stack.kind, &r->m->tensors[i]))
             st = put_place(r, &r->m->tensors[i], at);

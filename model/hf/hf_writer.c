@@ -40,34 +40,37 @@ static void name_stacks(const struct st_hf_writer *w, struct st_safetensors_writ
 {
     struct st_hf_stack stack = {.block = w->m->workload.pages[t->page].layer - 1};
 
-    for (stack.kind = ST_HF_STACK_GATE_UP; stack.kind <= ST_HF_STACK_DOWN; stack.kind++) {
+    for (stack.kind = 0; stack.kind < ST_HF_STACK_KINDS; stack.kind++) {
         char name[ST_HF_NAME_BYTES];
         uint64_t shape[3];
+        const uint32_t rank = st_hf_stack_shape(shape, &w->m->config, stack.kind);
 
         st_hf_stack_name(name, &w->m->config, stack);
-        st_hf_stack_shape(shape, &w->m->config, stack.kind);
-        st_safetensors_writer_add(header, name, shape, 3);
+        if (rank > 0)
+            st_safetensors_writer_add(header, name, shape, rank);
     }
 }
 
-/* Returns the end of what lies before the next tensor, or after both of a layer's stacks, of which this one is in the middle. */
+/* Returns the end of what lies before the next tensor, or after a layer's stacks, of which this one is in the middle. */
 static uint64_t place_tensor(struct st_hf_writer *w, uint32_t i, uint64_t end)
 {
     const struct st_model_config *c = &w->m->config;
     const struct st_tensor *t = &w->m->tensors[i];
-    const uint64_t bytes = strata_dtype_bytes(w->m->batch.dtype), stacked = c->experts * st_model_expert_elems(c) * bytes;
-    uint64_t begin, at;
+    const uint64_t bytes = strata_dtype_bytes(w->m->batch.dtype);
+    uint64_t at;
 
     if (!c->stacked || t->expert == ST_NO_EXPERT) {
         w->tensor_at[i] = end;
         return end + t->elems * bytes;
     }
-    begin = t->expert == 0 && t->part == 0 ? end : end - stacked;
-    if (st_hf_stack_place(&at, c, ST_HF_STACK_GATE_UP, t))
-        w->tensor_at[i] = begin + at * bytes;
-    else if (st_hf_stack_place(&at, c, ST_HF_STACK_DOWN, t))
-        w->tensor_at[i] = begin + stacked / 3 * 2 + at * bytes;
-    return begin + stacked;
+    for (enum st_hf_stack_kind kind = 0; kind < ST_HF_STACK_KINDS && (t->expert > 0 || t->part > 0); kind++)
+        end -= st_hf_stack_elems(c, kind) * bytes;
+    for (enum st_hf_stack_kind kind = 0; kind < ST_HF_STACK_KINDS; kind++) {
+        if (st_hf_stack_place(&at, c, kind, t))
+            w->tensor_at[i] = end + at * bytes;
+        end += st_hf_stack_elems(c, kind) * bytes;
+    }
+    return end;
 }
 
 static strata_status write_header(struct st_hf_writer *w, const struct st_hf_beside *beside)

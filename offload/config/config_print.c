@@ -72,10 +72,9 @@ void st_config_write_json(const struct st_config *config, FILE *file)
 /* What a rank's machine may need otherwise than another's: where its drives are, how much it may take, how long it waits. */
 static bool is_local(const struct st_field *field)
 {
-    static const char *const paths[] = {"strata.device_memory", "strata.host_memory",     "strata.nvme",
-                                        "strata.threads",       "strata.device_deadline", "strata.io_deadline",
-                                        "strata.comm_deadline", "strata.watchdog",        "strata.io_method",
-                                        "strata.isa",           "strata.update_fetch",    "aio.queue_depth",
+    static const char *const paths[] = {"strata.device_memory",   "strata.host_memory", "strata.nvme",          "strata.threads",
+                                        "strata.device_deadline", "strata.io_deadline", "strata.comm_deadline", "strata.watchdog",
+                                        "strata.io_method",       "strata.isa",         "strata.update_fetch",  "aio.queue_depth",
                                         "steps_per_print"};
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)

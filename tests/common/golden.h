@@ -12,7 +12,8 @@
 /* Models with experts, by the same tool. */
 #define GOLDEN_EXPERTS                                                                                                           \
     "tests/golden/experts/qwen3_moe", "tests/golden/experts/qwen3_moe_one", "tests/golden/experts/qwen2_moe",                    \
-        "tests/golden/experts/olmoe", "tests/golden/experts/mixtral"
+        "tests/golden/experts/olmoe", "tests/golden/experts/mixtral", "tests/golden/experts/gpt_oss",                            \
+        "tests/golden/experts/gpt_oss_one"
 /* Of some of these, adapters that tools/make_golden_merge.py made: {of them, the model}. */
 #define GOLDEN_EXPERTS_ADAPTED                                                                                                   \
     {"tests/golden/adapters/mixtral", "tests/golden/experts/mixtral"},                                                           \

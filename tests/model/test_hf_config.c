@@ -57,8 +57,9 @@ TEST(test_faults_name_file_and_key)
         {"", "model config"},
         {"[]", "not a JSON object"},
         {"{" SIZES "}", "\"model_type\" is missing"},
-        {"{\"model_type\":\"bert\"," SIZES "}", "\"bert\"; gpt2, llama, qwen2, mistral, qwen3, smollm3, phi3, gemma2, "
-                                                "gemma3_text, olmo2, qwen2_moe, qwen3_moe, olmoe and mixtral are supported"},
+        {"{\"model_type\":\"bert\"," SIZES "}",
+         "\"bert\"; gpt2, llama, qwen2, mistral, qwen3, smollm3, phi3, gemma2, "
+         "gemma3_text, olmo2, qwen2_moe, qwen3_moe, olmoe, mixtral and gpt_oss are supported"},
         {"{\"model_type\":1," SIZES "}", "\"model_type\" must be a string"},
         {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}", "\"n_layer\" is missing"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2.5,\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}",
@@ -403,7 +404,11 @@ TEST(test_every_family_is_written_as_itself)
         c.untied = !c.untied;
         c.mlp_bias = (family->keys & ST_KEY_MLP_BIAS) != 0;
         c.biases = (family->keys & ST_KEY_ATTENTION_BIAS) != 0 ? ST_BIAS_ATTENTION : c.biases;
-        c.activation = ST_ACTIVATION_GEGLU_EXACT;
+        c.activation = (family->keys & ST_KEY_GATE_LIMIT) != 0 ? ST_ACTIVATION_SWIGLU : ST_ACTIVATION_GEGLU_EXACT;
+        c.gate_limit = c.gate_limit > 0.0f ? 2.5f : 0.0f;
+        c.gate_alpha = c.gate_alpha > 0.0f ? 1.25f : 0.0f;
+        c.stacked = false; /* weights' */
+        c.context = c.rope_type == ST_ROPE_YARN ? (uint32_t)c.rope_factor * c.rope_original : c.context;
         c.window = family->windows == ST_WINDOW_NONE ? 0 : 16;
         for (uint32_t b = 0; b < 3 && c.window > 0; b++)
             if (b != 1 || family->windows == ST_WINDOW_ALL || family->windows == ST_WINDOW_SWITCH)
@@ -421,10 +426,68 @@ TEST(test_every_family_is_written_as_itself)
         check_written(family->architecture, text);
         assert_ok(parse(&back, text));
         memcpy(back.name, c.name, sizeof(c.name));
+        back.stacked = false;
         assert_memory_equal(&back, &c, sizeof(c));
         assert_non_null(strstr(text, family->architecture));
         assert_non_null(strstr(text, "\"torch_dtype\":\"float16\""));
         free(text);
+    }
+}
+
+/* Of gpt_oss: what is absent is transformers' default, its rotary scaling, too; another one replaces that whole. */
+TEST(test_gpt_oss_defaults_are_transformers)
+{
+    struct st_model_config c;
+
+    assert_ok(parse(&c, "{\"model_type\":\"gpt_oss\"," LLAMA_SIZES "}"));
+    assert_true(c.stacked && c.untied && c.biases == ST_BIAS_ATTENTION);
+    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.experts, 128);
+    assert_int_equal(c.experts_chosen, 4);
+    assert_int_equal(c.expert_ffn, c.ffn);
+    assert_int_equal(c.window, 128);
+    assert_true(st_layer_bit(c.sliding, 0) && !st_layer_bit(c.sliding, 1) && st_layer_bit(c.sparse, 1));
+    assert_true(c.gate_alpha == 1.702f && c.gate_limit == 7.0f);
+    assert_int_equal(c.rope_type, ST_ROPE_YARN);
+    assert_true(c.rope_factor == 32.0f && c.rope_original == 4096 && !c.rope_whole_pairs && c.rope_base == 150000.0f);
+    assert_int_equal(c.context, 131072);
+
+    assert_ok(parse(&c, "{\"model_type\":\"gpt_oss\"," LLAMA_SIZES
+                        ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2.0,\"beta_fast\":8}}"));
+    assert_true(c.rope_factor == 2.0f && c.rope_high == 8.0f && c.rope_whole_pairs && c.rope_original == 32);
+    assert_ok(parse(&c, "{\"model_type\":\"gpt_oss\"," LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"default\"}}"));
+    assert_true(c.rope_type == ST_ROPE_DEFAULT && c.rope_factor == 0.0f && c.rope_original == 0);
+    assert_ok(parse(&c, "{\"model_type\":\"gpt_oss\"," LLAMA_SIZES
+                        ",\"num_experts\":6,\"swiglu_limit\":2,\"swiglu_alpha\":1.5,\"attention_bias\":false}"));
+    assert_true(c.experts == 6 && c.gate_limit == 2.0f && c.gate_alpha == 1.5f && c.biases == ST_BIAS_NONE);
+}
+
+TEST(test_faults_of_experts_name_the_key)
+{
+    static const char *const rows[][2] = {
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"hidden_act\":\"gelu\"", "\"hidden_act\" must be silu"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":0", "\"swiglu_limit\" must be a number above 0"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":-7.0", "\"swiglu_limit\" must be a number above 0"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":\"7\"", "\"swiglu_limit\" must be a number"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_alpha\":0.0", "\"swiglu_alpha\" must be a number above 0"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"rope_scaling\":null", "\"rope_scaling\" is null, which transformers 4 and 5 read"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"num_experts_per_tok\":129", "129 experts of 128"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"sliding_window\":null,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+         "\"layer_types\" has sliding_attention, but no sliding_window"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}",
+         "Mxfp4Config(dequantize=True)) and save_pretrained()"},
+        {"\"mixtral\"," LLAMA_SIZES ",\"router_jitter_noise\":0.1", "\"router_jitter_noise\" other than 0"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"clip_qkv\":0", "\"clip_qkv\" must be a number above 0"},
+        {"\"qwen3_moe\"," LLAMA_SIZES ",\"num_experts\":8,\"num_local_experts\":9", "\"num_local_experts\" differs"},
+    };
+    struct st_model_config c;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[1024];
+
+        snprintf(text, sizeof(text), "{\"model_type\":%s}", rows[i][0]);
+        assert_refused(parse(&c, text), STRATA_E_INPUT, rows[i][1]);
+        assert_non_null(strstr(strata_last_error(), "dir/config.json"));
     }
 }
 

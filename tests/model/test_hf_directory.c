@@ -105,6 +105,7 @@ TEST(test_experts_are_written_as_they_were_read)
     check_experts("tests/golden/experts/mixtral");
     check_experts("tests/golden/experts/qwen2_moe");
     check_experts("tests/golden/experts/olmoe");
+    check_experts("tests/golden/experts/gpt_oss");
 }
 
 /* What is frozen lies elsewhere in its page, and in the same place of the files. */

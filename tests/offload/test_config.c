@@ -58,7 +58,8 @@ TEST(defaults)
 
 TEST(all_problems_are_reported_at_once)
 {
-    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\", \"max_coeff\": 1, \"_\": 2}}, "
+    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\", "
+                               "\"max_coeff\": 1, \"_\": 2}}, "
                                "\"train_batch_size\": 3, \"train_micro_batch_size_per_gpu\": 2, \"what\": 1}";
     struct st_config_source *source;
     struct st_config config = {.threads = 77};
