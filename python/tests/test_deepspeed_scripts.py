@@ -31,6 +31,16 @@ CONFIG = {
     "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}},
     "bf16": {"enabled": False},
 }
+TWO_RANKS = """compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+num_processes: 2
+num_machines: 1
+machine_rank: 0
+use_cpu: false
+main_training_function: main
+main_process_port: 29533
+deepspeed_config:
+"""
 
 
 class Scripts(InScratch):
@@ -56,8 +66,17 @@ class OfDeepSpeed(Scripts):
         words = [SCRIPTS / "with_deepspeed.py", "--deepspeed_config", file, "--told", name]
         return self.run_script(*start, *words, log=name, ranks=ranks)
 
+    told: ClassVar[list[dict[str, Any]]] = []
+
+    def alone(self) -> dict[str, Any]:
+        """As the launcher of DeepSpeed starts it: with --local_rank before all else, which the script gets."""
+        if not self.told:
+            self.told.extend(self.losses("alone", [*OURS, "--local_rank=0"]))
+        return self.told[0]
+
     def test_losses_are_those_of_plain_torch(self) -> None:
-        ours = self.losses("alone", OURS)[0]
+        ours = self.alone()
+        self.assertEqual((ours["ranks"], ours["local_rank"]), (1, 0))
         spec = importlib.util.spec_from_file_location("with_deepspeed", SCRIPTS / "with_deepspeed.py")
         assert spec is not None and spec.loader is not None
         script = importlib.util.module_from_spec(spec)
@@ -85,7 +104,7 @@ class OfDeepSpeed(Scripts):
 
     def test_ranks(self) -> None:
         """Two ranks make the steps of one that makes two micro-batches: of the same rows, which they share out otherwise."""
-        alone = self.losses("one", OURS)[0]
+        alone = self.alone()
         started = [*TORCHRUN, "2", "-m", "strata.deepspeed"]
         for stage in (1, 2):
             two = self.losses(f"stage{stage}", started, 2, gradient_accumulation_steps=1, zero_optimization={"stage": stage})
@@ -112,11 +131,6 @@ class OfDeepSpeed(Scripts):
             theirs = self.run_script(sys.executable, script, "scaled-theirs", log="scaled-theirs", PYTHONPATH="", **ALONE)[0]
             self.assertEqual(ours, theirs)
 
-    def test_the_launcher_of_deepspeed(self) -> None:
-        """It gives --local_rank before all else: the script gets it."""
-        told = self.losses("local", [*OURS, "--local_rank=0"], ranks=1)
-        self.assertEqual(told[0]["ranks"], 1)
-
 
 class OfAccelerate(Scripts):
     def test_as_plain_torch(self) -> None:
@@ -132,10 +146,9 @@ class OfAccelerate(Scripts):
     def test_launched(self) -> None:
         file = self.scratch / "two.yaml"
         file.write_text(
-            "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 2\nnum_machines: 1\n"
-            "machine_rank: 0\n"
-            "mixed_precision: 'no'\nuse_cpu: false\nmain_training_function: main\nmain_process_port: 29533\n"
-            "deepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 2\n  gradient_clipping: 1.0\n"
+            "mixed_precision: 'no'\n"
+            + TWO_RANKS
+            + "  zero_stage: 2\n  gradient_accumulation_steps: 2\n  gradient_clipping: 1.0\n"
         )
         launcher = [*OURS, "-m", "accelerate.commands.launch", "--config_file", file, "--module", "strata.deepspeed"]
         two = self.run_script(*launcher, SCRIPTS / "with_accelerate.py", "two", "two-state", log="two", ranks=2)
@@ -146,38 +159,69 @@ class OfAccelerate(Scripts):
 
 
 class OfTrainer(Scripts):
-    KINDS = ((), ("bf16",), ("peft",), ("peft", "bf16"), ("theirs", "offload"), ("stage3",))
+    """One process for all kinds of runs: importing takes longer than they do."""
 
-    told: ClassVar[dict[tuple[str, ...], dict[str, Any]]] = {}
+    KINDS = ("plain", "bf16", "peft", "peft+bf16", "theirs+offload", "stage3")
+    COMPUTED = "computed"  # by strata's decoder
+    SHARED = "leaves+resume"  # what two ranks train, too
 
-    def trained(self, start: list[str], name: str, *what: str, **variables: str) -> dict[str, Any]:
-        return self.run_script(*start, SCRIPTS / "with_trainer.py", name, name + "-out", *what, log=name, **variables)[0]
+    told: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    def ours(self, kind: tuple[str, ...]) -> dict[str, Any]:
-        if kind not in self.told:
-            more = ("resume", *(["again"] if "stage3" in kind else []))
-            self.told[kind] = self.trained(OURS, "-".join(("ours", *kind)), *kind, *more)
+    def trained(self, start: list[Any], name: str, *kinds: str, ranks: int = 1, **variables: str) -> list[dict[str, Any]]:
+        script = SCRIPTS / "with_trainer.py"
+        return self.run_script(*start, script, name, f"{name}-out", *kinds, log=name, ranks=ranks, **variables)
+
+    def ours(self, kind: str) -> dict[str, Any]:
+        if not self.told:
+            kinds = (*self.KINDS, self.COMPUTED)
+            more = [f"{kind}+resume" + ("+again" if kind == "stage3" else "") for kind in kinds]
+            made = self.trained(OURS, "ours", *more, self.SHARED)[0]
+            self.told.update((kind, made[name]) for kind, name in zip((*kinds, self.SHARED), made))
         return self.told[kind]
 
     def test_a_resumed_run_has_the_same_bits(self) -> None:
-        for kind in self.KINDS:
+        for kind in (*self.KINDS, self.COMPUTED):
             with self.subTest(kind=kind):
                 told = self.ours(kind)
                 self.assertEqual((len(told["loss"]), len(told["eval_loss"])), (20, 2))
-                self.assertEqual(told["rest"], told["loss"])
-                self.assertTrue(told["same"] and told.get("reloaded", True))
+                self.assertEqual((told["rest"], told["rest_digest"]), (told["loss"], told["digest"]))
+                self.assertTrue(told.get("reloaded", True))
                 if "again" in told:  # by another train(), from the weights of the first
                     self.assertEqual(len(told["again"]), 20)
                     self.assertLess(sum(told["again"]), sum(told["loss"]))
-                final = {file.name for file in (self.scratch / f"{'-'.join(('ours', *kind))}-out" / "final").iterdir()}
-                self.assertIn("adapter_model.safetensors" if "peft" in kind else "model.safetensors", final)
+                (final,) = (self.scratch / "ours-out").glob(f"{kind}+resume*/final")
+                name = "adapter_model.safetensors" if "peft" in kind else "model.safetensors"
+                self.assertIn(name, {file.name for file in final.iterdir()})
+
+    def test_computed_by_strata_as_by_torch(self) -> None:
+        ours, theirs = self.ours(self.COMPUTED), self.ours("plain")
+        for key in ("loss", "eval_loss", "grad_norm", "learning_rate"):
+            self.assert_near(ours[key], theirs[key], 1e-5)
+
+    def test_two_ranks_have_the_bits_of_one(self) -> None:
+        """One that accumulates two micro-batches.  Both launchers; resumed runs, too."""
+        file, config = self.scratch / "trainer.yaml", self.scratch / "trainer.json"
+        file.write_text(TWO_RANKS + f"  deepspeed_config_file: {config}\n")
+        plain = json.loads((SCRIPTS / "with_trainer.json").read_text())
+        config.write_text(json.dumps({**plain, "strata": {"leaves": 2}}))
+        launcher = [*OURS, "-m", "accelerate.commands.launch", "--config_file", file, "--module", "strata.deepspeed"]
+        for name, start in (("torchrun", [*TORCHRUN, "2", "-m", "strata.deepspeed"]), ("launch", launcher)):
+            with self.subTest(name):
+                alone = self.ours(self.SHARED)
+                for two in self.trained(start, name, self.SHARED, ranks=2):
+                    told = two[self.SHARED]
+                    self.assertEqual(len(alone["loss"]), 20)
+                    for key in ("grad_norm", "digest", "rest_digest", "learning_rate"):
+                        self.assertEqual(told[key], alone[key], key)
+                    if told["loss"]:  # which rank 0 tells
+                        self.assertEqual((told["loss"], told["rest"]), (alone["loss"], alone["rest"]))
 
     @unittest.skipUnless(importlib.util.find_spec("deepspeed"), "DeepSpeed is not installed")
     def test_as_deepspeed_itself(self) -> None:
+        made = self.trained([sys.executable], "theirs", *self.KINDS, PYTHONPATH="", **ALONE)[0]
         for kind in self.KINDS:
             with self.subTest(kind=kind):
-                theirs = self.trained([sys.executable], "-".join(("theirs", *kind)), *kind, PYTHONPATH="", **ALONE)
-                ours = self.ours(kind)
+                theirs, ours = made[kind], self.ours(kind)
                 self.assert_near(ours["loss"], theirs["loss"], 1e-4)
                 self.assert_near(ours["eval_loss"], theirs["eval_loss"], 1e-4)
                 # DeepSpeed adds up micro-batches in bf16: with grad_accum_dtype fp32 its own norms differ by as much.

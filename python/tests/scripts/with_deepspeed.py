@@ -60,7 +60,8 @@ def main():
             break
     sums = [parameter.double().sum().item() for parameter in engine.module.parameters()]
     with open(f"{args.told}.{deepspeed.comm.get_rank()}", "w") as file:
-        json.dump({"losses": losses, "norms": norms, "sums": sums, "ranks": deepspeed.comm.get_world_size()}, file)
+        told = {"losses": losses, "norms": norms, "sums": sums, "local_rank": args.local_rank}
+        json.dump({**told, "ranks": deepspeed.comm.get_world_size()}, file)
     torch.distributed.destroy_process_group()
 
 

@@ -1,10 +1,16 @@
-"""A run of transformers' Trainer with a DeepSpeed configuration, then one that resumes it half-way."""
+"""Runs of transformers' Trainer with DeepSpeed configurations, each followed by one that resumes it half-way.
+
+with_trainer.py LOG OUT KIND[+WORD...] ...      all of them in one process, or by a launcher in several
+"""
 
 import copy
+import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
+import accelerate
 import torch
 import transformers
 import transformers.training_args
@@ -12,28 +18,16 @@ import transformers.training_args
 # Trainer asks for a GPU that has bf16, or for use_cpu, which turns DeepSpeed off.
 transformers.training_args.is_torch_bf16_gpu_available = lambda: True
 
-CONFIG = {
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": "auto",
-    "zero_allow_untested_optimizer": True,
-    "bf16": {"enabled": "auto"},
-    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
-    "zero_optimization": {
-        "stage": 2,
-        "overlap_comm": False,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": "auto",
-        "stage3_prefetch_bucket_size": "auto",
-        "stage3_gather_16bit_weights_on_model_save": True,
-    },
-}
+CONFIG = json.loads(Path(__file__).with_suffix(".json").read_text())
 OPTIMIZER = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
 SCHEDULER = {
     "type": "WarmupDecayLR",
     "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto", "warmup_type": "linear"},
 }
+
+
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))
+LAUNCHED = "ACCELERATE_USE_DEEPSPEED" in os.environ  # by Accelerate's launcher, whose file names the configuration
 
 
 def rows(count, seed):
@@ -42,17 +36,26 @@ def rows(count, seed):
 
 
 def trainer(out, what):
+    named = RANKS > 1 and not LAUNCHED
+    if named:  # on CPUs Accelerate chooses no backend for several ranks
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # of an earlier Trainer here
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+        accelerate.PartialState(backend="gloo")
     config = copy.deepcopy(CONFIG)
     config["zero_optimization"]["stage"] = 3 if "stage3" in what else 2
     if "theirs" in what:  # optimizer and scheduler of the configuration
         config.update(optimizer=copy.deepcopy(OPTIMIZER), scheduler=copy.deepcopy(SCHEDULER))
+    if "leaves" in what:  # as many sums of gradients as two ranks have
+        config["strata"] = {"leaves": 2}
+    if "computed" in what:
+        config["strata"] = {"compute": "strata", "seq_len": 32}
     if "offload" in what:
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     arguments = transformers.TrainingArguments(
         output_dir=str(out),
         per_device_train_batch_size=2,
         per_device_eval_batch_size=4,
-        gradient_accumulation_steps=2,
+        gradient_accumulation_steps=2 // RANKS,
         max_steps=20,
         logging_steps=1,
         save_steps=10,
@@ -62,7 +65,9 @@ def trainer(out, what):
         warmup_steps=4,
         weight_decay=0.01,
         bf16="bf16" in what,
-        deepspeed=config,
+        deepspeed=None if LAUNCHED else config,
+        ddp_backend="gloo" if LAUNCHED else None,
+        accelerator_config={"use_configured_state": named},
         dataloader_pin_memory=False,
         disable_tqdm=True,
         report_to=[],
@@ -84,26 +89,38 @@ def weights(one):
     return {name: value.detach().clone() for name, value in one.model.named_parameters() if value.requires_grad}
 
 
-def main(log, out, *what):
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    whole = trainer(Path(out) / "whole", what)
+def digest(one):
+    known = hashlib.sha256()
+    for value in weights(one).values():
+        known.update(value.contiguous().view(torch.uint8).numpy().tobytes())
+    return known.hexdigest()
+
+
+def run(out, what):
+    whole = trainer(out / "whole", what)
     whole.train()
     history = whole.state.log_history
     told = {key: [line[key] for line in history if key in line] for key in ("loss", "grad_norm", "learning_rate", "eval_loss")}
-    whole.save_model(str(Path(out) / "final"))
+    told["digest"] = digest(whole)
+    whole.save_model(str(out / "final"))
     if "stage3" in what:  # within zero.Init, by GatheredParameters
-        again = type(whole.model).from_pretrained(str(Path(out) / "final"), dtype=torch.float32)
+        again = type(whole.model).from_pretrained(str(out / "final"), dtype=torch.float32)
         told["reloaded"] = all(torch.equal(one, other) for one, other in zip(again.parameters(), whole.model.parameters()))
     if "resume" in what:
-        rest = trainer(Path(out) / "rest", what)
-        rest.train(resume_from_checkpoint=str(Path(out) / "whole" / "checkpoint-10"))
+        rest = trainer(out / "rest", what)
+        rest.train(resume_from_checkpoint=str(out / "whole" / "checkpoint-10"))
         told["rest"] = [line["loss"] for line in rest.state.log_history if "loss" in line]
-        there = weights(whole)
-        told["same"] = all(torch.equal(value, there[name]) for name, value in weights(rest).items())
+        told["rest_digest"] = digest(rest)
     if "again" in what:
         whole.train()
         told["again"] = [line["loss"] for line in whole.state.log_history if "loss" in line]
+    return told
+
+
+def main(log, out, *kinds):
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    told = {kind: run(Path(out) / kind, kind.split("+")) for kind in kinds}
     Path(f"{log}.{torch.distributed.get_rank()}").write_text(json.dumps(told))
     torch.distributed.destroy_process_group()
 
