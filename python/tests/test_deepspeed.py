@@ -649,6 +649,7 @@ class Checkpoints(Engines):
             model = net()
             model.add_module("tied", torch.nn.Linear(6, 16))
             model.tied.weight = model[0].weight
+            model.register_parameter("scale", torch.nn.Parameter(torch.tensor(2.0)))  # of no dimension
             model.forward = lambda x, model=model: model[3](model[2](model[1](model[0](x))))
             model[3].bias.requires_grad_(False)
             where, out = str(self.scratch / f"masters{number}"), self.scratch / f"out{number}"
@@ -777,6 +778,15 @@ class Names(Engines):
                         optimizer.step()
                         optimizer.zero_grad()
                 self.assertTrue(torch.allclose(*weights, rtol=1e-6, atol=1e-7))
+
+    def test_files_of_ops(self) -> None:
+        builder = deepspeed.ops.aio.AsyncIOBuilder()
+        self.assertTrue(builder.is_compatible() and deepspeed.ops.__compatible_ops__[builder.NAME])
+        handle, file, back = builder.load().aio_handle(1 << 20, 8), str(self.scratch / "file"), bytearray(6)
+        self.addCleanup(handle.close)
+        handle.sync_pwrite(bytearray(b"strata"), file)
+        handle.sync_pread(back, file)
+        self.assertEqual(back, b"strata")
 
     def test_the_rest(self) -> None:
         accelerator = deepspeed.accelerator.get_accelerator()

@@ -363,7 +363,7 @@ class Weights(unittest.TestCase):
         engine.step()
         p = module.model.layers[2].self_attn.q_proj.weight
         for number, rank in ((1.0, 0), (2.0, None)):
-            with deepspeed.zero.GatheredParameters(module.parameters(), modifier_rank=rank):
+            with deepspeed.zero.GatheredParameters([None, *module.parameters()], modifier_rank=rank):
                 p.data.fill_(number)
         state = engine._zero3_consolidated_16bit_state_dict()
         self.assertTrue(bool((state["model.layers.2.self_attn.q_proj.weight"] == 2).all()))

@@ -141,7 +141,7 @@ def saved_at(checkpoint: Text, tag: str | None = None, trusted: bool = False) ->
     if place is None:
         raise FileNotFoundError(f"{os.fsdecode(checkpoint)} has no checkpoint {tag or 'that its latest names'} of an engine's")
     told = _manifest(place / "strata")["tensors"]
-    shapes = {t["name"]: torch.Size(int(size) for size in t["shape"].split("x") if size) for t in told}
+    shapes = {t["name"]: torch.Size(int(size) for size in t.get("shape", "").split("x") if size) for t in told}
     beside = read_beside(place, 0, trusted)
     buffers = beside["buffers"]
     names = beside.get("names") or {**{name: name for name in shapes}, **dict.fromkeys(buffers)}

@@ -59,7 +59,10 @@ class Init(AbstractContextManager["Init"]):
 
 
 class GatheredParameters(AbstractContextManager["GatheredParameters"]):
-    """Parameters to be read; with a modifier_rank, to be written by that rank, from which the others take them at the end."""
+    """Parameters to be read; with a modifier_rank, to be written by that rank, from which the others take them at the end.
+
+    What is no tensor is passed over, such as the None of a layer without a bias.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class GatheredParameters(AbstractContextManager["GatheredParameters"]):
         enabled: bool = True,
     ) -> None:
         given = [params] if isinstance(params, torch.Tensor) else params
-        self._params = list(given) if enabled else []
+        self._params: list[Any] = [p for p in given if isinstance(p, torch.Tensor)] if enabled else []
         self._modifier_rank = modifier_rank
         self._gathered = ExitStack()
 
