@@ -100,6 +100,7 @@ struct st_config {
         ST_COMPUTE_AUTO
     } compute;                        /* a module of PyTorch's: Python reads it */
     uint32_t seq_len;                 /* of such a module; 0: not said */
+    uint64_t boundary_bytes;          /* of the input of a module's layer; 0: not said */
     enum st_wire wire, communication; /* strata.wire; communication_data_type, which it follows */
     enum st_activation_mode activations;
     strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */

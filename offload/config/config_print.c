@@ -44,7 +44,8 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
                                     strcmp(field->path, "strata.keep") == 0 || strcmp(field->path, "strata.keep_best") == 0))
         return false; /* without the directory the others would be told that they are not used */
     if ((config->compute == ST_COMPUTE_TORCH && strcmp(field->path, "strata.compute") == 0) ||
-        (config->seq_len == 0 && strcmp(field->path, "strata.seq_len") == 0))
+        (config->seq_len == 0 && strcmp(field->path, "strata.seq_len") == 0) ||
+        (config->boundary_bytes == 0 && strcmp(field->path, "strata.boundary_bytes") == 0))
         return false; /* Python's alone: the program's runs have them only where the file does */
     if (field->bind == ST_BIND_JSON && config->lora[0] == '\0')
         return false;

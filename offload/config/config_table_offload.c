@@ -326,6 +326,10 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.seq_len", .type = ST_FIELD_INT, ST_BOUND(U32, seq_len), .changes = ST_CHANGES_NEITHER, .min = 0, .max = 4294967295.0,
      .fallback = "0",
      .help = "Python, with strata.compute: the most tokens of a sequence, as many as each is computed with; elsewhere train.seq_len says it"},
+    {.path = "strata.boundary_bytes", .type = ST_FIELD_INT, ST_BOUND(U64, boundary_bytes), .min = 0, .max = 1125899906842624.0,
+     .fallback = "0",
+     .help = "Python, with offload_param: the most bytes that the input of a layer takes, for which the plan then has room, on NVMe as well; 0: "
+             "PyTorch keeps these inputs in memory"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),

@@ -378,6 +378,17 @@ class Weights(unittest.TestCase):
             self.assertEqual(train(engine, range(2)), train(other, range(2)))
         self.assertIn("is given 2560 bytes, more than a boundary of 64", said.output[0])
 
+    def test_room_for_inputs_by_the_configuration(self) -> None:
+        """DeepSpeed's initialize() has no example."""
+        with self.assertLogs("strata", "WARNING") as said:
+            for size in (64, 2560):
+                config = {**SINGLE, **tier("cpu", ""), "strata": {"boundary_bytes": size}}
+                engine = deepspeed.initialize(model=llama(), config=config)[0]
+                engine.backward(engine(**batch_of(0)).loss)
+                engine.step()
+                engine.destroy()
+        self.assertEqual({"more than a boundary of 64" in line for line in said.output}, {True})
+
 
 MEMORY = """
 import re, sys

@@ -437,7 +437,7 @@ TEST(round_trips)
         "\"\\u00e9\"], "
         "\"rank_pattern\": {\"a|b\": 4}, \"task_type\": null}}}",
         "{\"strata\": {\"lora\": {}}}",
-        "{\"strata\": {\"compute\": \"auto\", \"seq_len\": 128}}",
+        "{\"strata\": {\"compute\": \"auto\", \"seq_len\": 128, \"boundary_bytes\": 5120}}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
         "\"chunk_size\": 32768, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
         "\"save\": \"/\\u00e9\\\"\", \"save_every\": 7, \"keep\": 1, \"decay_all\": true, \"threads\": 3, \"io_method\": "

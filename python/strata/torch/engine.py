@@ -62,7 +62,8 @@ class Engine(torch.nn.Module):
     With offload_param, or layers that are named, the weights of these page (paged.py):
     layers          names of layers, or of lists of them; None: the list with most parameters
     example         a batch, which is run once before: it shows the order of layers, and how large their inputs are
-    boundary_bytes  the most that one layer's input takes; 0: as the example shows, and without one PyTorch keeps the inputs
+    boundary_bytes  the most that one layer's input takes; 0: as the example shows, or as "strata.boundary_bytes" says; else
+                    PyTorch keeps the inputs
 
     compute     "strata": strata's own decoder computes, of a model that it knows (decoder.py); "auto": where it can, and a line
                 says why not; None: as "strata.compute" says, "torch" unless set.  seq_len: the most tokens of its sequences
@@ -123,6 +124,9 @@ class Engine(torch.nn.Module):
         pages = paged and self._decoder is None
         if pages and overlap:
             raise ValueError("overlap: layers that page are updated before the next step; leave it out")
+        named = layers is not None or example is not None or boundary_bytes != 0
+        if example is None:
+            boundary_bytes = boundary_bytes or settings["strata"].get("boundary_bytes", 0)
         self._pager: Pager | None = None
         self._open: Layers | None = self._decoder
         if self._decoder is not None:
@@ -131,7 +135,7 @@ class Engine(torch.nn.Module):
             try:
                 ordered = measured(module, layers, example, boundary_bytes, dtype_of(settings)) if pages else blocks_of(module)
             except ValueError as error:
-                if layers is not None or example is not None or boundary_bytes != 0:
+                if named:
                     raise
                 logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
                 ordered, pages = [], False
