@@ -95,6 +95,8 @@ class Engine(torch.nn.Module):
         seq_len: int = 0,
     ) -> None:
         super().__init__()
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"Engine() takes a torch.nn.Module, not {type(module).__name__}")
         self._turn = Turn()
         changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
         if save is not None:

@@ -142,6 +142,8 @@ class Trace:
 
 def trace(module: torch.nn.Module, batch: Any, layers: str | Sequence[str] | None = None) -> Trace:
     """Run a batch (a dict of arguments, a tuple or list of them, or one) without gradients, and see what the layers do."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"trace() takes a torch.nn.Module, not {type(module).__name__}")
     found = find(module, layers)
     unchanged(module.parameters())
     calls: list[Call] = []
