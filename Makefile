@@ -82,7 +82,7 @@ help:
 	@echo "make build    library, program, tests and benches into $(BUILD)"
 	@echo "make test     install, build with warnings as errors, run all tests but the full matrix"
 	@echo "make test-caps  the tests under each cap of oneDNN's instruction set, and with 1, 2, 3 workers (hours); a table of what failed"
-	@echo "make test-python  the Python package as pip installs it, with torch, matplotlib, transformers, accelerate and peft (from the network)"
+	@echo "make test-python  the Python package as pip installs it, with torch, matplotlib, transformers, accelerate, peft, trl and evaluate (from the network)"
 	@echo "make demo     install, build, train with state on three tiers and compare digests"
 	@echo "make demo-chat  install, build, train a small model and an adapter that answers questions about strata"
 	@echo "make install  program, library, headers, examples and documents into PREFIX ($(PREFIX)), below DESTDIR"
