@@ -33,9 +33,13 @@ def _export(words: list[str]) -> int:
 
 def main() -> None:
     if sys.argv[1:2] == ["report"]:
-        from ._page import main as report
+        try:
+            from ._page import main as report
 
-        sys.exit(report(sys.argv[2:]))
+            sys.exit(report(sys.argv[2:]))
+        except KeyboardInterrupt:
+            print("strata: interrupted: nothing was written", file=sys.stderr)
+            sys.exit(130)
     if sys.argv[1:2] == ["export"]:
         from .files import place_of
 

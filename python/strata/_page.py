@@ -6,6 +6,7 @@ import errno
 import html
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ _STYLE = """
   :root { --ground: #15171a; --soft: #1f2226; --ink: #e8eaed; --weak: #a4a9b0; --line: #3a3f45; --blue: #3b9ad6 } }
 body { margin: 0 auto; max-width: 1360px; padding: 12px 16px 48px; background: var(--ground); color: var(--ink);
   font: 15px/1.45 system-ui, sans-serif }
-h1 { font-size: 1.5em; margin: .3em 0 } h2 { font-size: 1.15em; margin: 1.8em 0 .5em; border-bottom: 1px solid var(--line) }
+h1 { font-size: 1.5em; margin: .3em 0; overflow-wrap: anywhere }
+h2 { font-size: 1.15em; margin: 1.8em 0 .5em; border-bottom: 1px solid var(--line) }
 p { margin: .4em 0 } .weak, figcaption, th { color: var(--weak) } figcaption { font-size: .92em; margin-bottom: 4px }
 .grid { margin-bottom: 20px; display: grid; gap: 20px 24px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 360px), 1fr)) }
@@ -33,6 +35,8 @@ th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid var
 thead th { color: var(--ink); font-weight: 600 } td { font-variant-numeric: tabular-nums }
 summary { cursor: pointer; margin: .6em 0 }
 """
+# What a page may not have, or what turns the order of its letters around: it is shown as a replacement.
+_CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ENDURES = 600  # bytes written for each byte of a drive: data sheets of client drives (docs/planning.md)
 
 
@@ -74,6 +78,10 @@ def _last(key: str) -> Callable[[Run], Any]:
     return lambda run: run.steps[-1].get(key)
 
 
+def _adapter(run: Run) -> bool:
+    return bool(at(run.header, "config.strata.lora"))
+
+
 def _ratio(key: str) -> Callable[[Run], float]:
     return lambda run: run.median("step_seconds") / (run.median(key) or float("nan"))
 
@@ -85,7 +93,8 @@ def _drive_lasts(run: Run) -> str:
 
 _FACTS: tuple[_Row, ...] = (
     ("model", _of("run.model"), _plain),
-    ("parameters", lambda run: run.plan.get("parameters"), _plain),
+    ("parameters", lambda run: None if _adapter(run) else run.plan.get("parameters"), _plain),
+    ("parameters of the adapter, which are trained", lambda run: run.plan.get("parameters") if _adapter(run) else None, _plain),
     ("device", _of("run.engine.device"), _plain),
     ("machine", _of("run.machine.name"), _plain),
     ("strata", _of("run.version"), _plain),
@@ -249,12 +258,14 @@ def report(
     if len(traces) != len(read):
         raise ValueError(f"{len(traces)} traces for {len(read)} runs: give a list, with None where there is none")
     steps = [None if one is None else read_trace(one, step) for one in traces]
+    if os.path.islink(out) and not os.path.exists(out):
+        raise FileNotFoundError(errno.ENOENT, "a link to what is not there: name the file itself", os.fspath(out))
     path = Path(out).resolve()
     if any(is_path(one) and Path(os.fsdecode(one)).resolve() == path for one in (*runs, *traces)):
         raise ValueError(f"{path} is read for the report: give it another name")
     with new_file(path, overwrite) as file:
         for text in _page(read, steps, title or " and ".join(run.name for run in read)):
-            file.write(text)
+            file.write(_CONTROL.sub("\ufffd", text))
     return path
 
 

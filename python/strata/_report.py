@@ -39,6 +39,11 @@ class Table(list[dict[str, Any]]):
             return self._columns
         return list(dict.fromkeys(key for row in self for key, value in row.items() if not isinstance(value, dict)))
 
+    def __getitem__(self, index: Any) -> Any:
+        """A slice is a table, too."""
+        made = super().__getitem__(index)
+        return Table(made, self._columns) if isinstance(index, slice) else made
+
     def column(self, name: str) -> list[Any]:
         return [row.get(name) for row in self]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +84,81 @@ def _read_run(source: Any, name: str) -> Run:
     else:
         path = os.fsdecode(source)
         for number, line in _lines(run, path):
+            if number == 1 and isinstance(line, dict) and "traceEvents" in line:
+                raise ValueError(f"{path} is a trace, not a run: {_BESIDE}")
             if number == 1 and not (isinstance(line, dict) and isinstance(line.get("run"), dict)):
                 raise ValueError(f"{path}, line 1: no run begins here: strata train --metrics writes such a file")
             _take(run, line, f"{path}, line {number}")
     return run
+
+
+_BESIDE = "it goes with one, by trace= or --trace"
+_LARGEST = 1e40  # more than any number of a run
+_MAPS = "time_ms|busy_ms|stall_ms|bytes|resident|pressure"
+# What a report reads of a line, by path: the first that fits counts, and other values are shown as they are or not at all.
+_FIELDS = (
+    (r"run\.(id|version|model|engine\.device|machine\.name)|summary\.(status|bound_by)", "a text"),
+    (r"run\.plan\.(bound_by|predicted\.stalled_by|placement\.(\w+_tier|update|accumulation|moments))", "a text"),
+    (r"run|summary|summary\.written|run\.(plan|engine|machine|config|origins)", "an object"),
+    (r"run\.plan\.(placement|predicted|traffic|tiers|tiers\.\w+|predicted\.(busy|stall)_seconds)|" + _MAPS, "an object"),
+    (r"((eval_)?(loss|bits_per_byte)|loss_mean20)", "a number"),
+    (
+        r"(grad_norm|lr|tokens(_total|_per_second)?|mfu|epoch|(step|hardware_bound|schedule_bound)_seconds)",
+        "a number from 0 on",
+    ),
+    (rf"({_MAPS})\.\w+|summary\.(peak_rss_bytes|written\.\w+)", "a number from 0 on"),
+    (r"run\.plan\.(parameters|ops|rss_bytes_max|predicted_seconds|placement\.\w+)", "a number from 0 on"),
+    (r"run\.plan\.(tiers\.\w+|traffic|predicted\.(busy|stall)_seconds)\.\w+|run\.plan\.items\.bytes", "a number from 0 on"),
+)
+
+
+@lru_cache(maxsize=4096)
+def _wanted(path: str) -> str:
+    return next((wanted for pattern, wanted in _FIELDS if re.fullmatch(pattern, path)), "")
+
+
+def _check(where: str, path: str, value: Any) -> None:
+    """A value that a report reads is of its kind, or null."""
+    wanted = "" if value is None else _wanted(path)
+    if wanted.startswith("a number"):
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+        fits = fits and (value >= 0 or wanted == "a number")
+    else:
+        fits = not wanted or isinstance(value, str if wanted == "a text" else Mapping)
+    if not fits:
+        raise ValueError(f"{where}: {path} is {_short(value)}: {wanted} is wanted")
+
+
+def _short(value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) < 40 else f"{text[:36]} ..."
+
+
+def _checked(where: str, tree: Mapping[str, Any], path: str = "") -> None:
+    for key, value in tree.items():
+        below = f"{path}.{key}" if path else str(key)
+        _check(where, below, value)
+        if isinstance(value, Mapping) and below not in ("run.config", "run.origins"):
+            _checked(where, value, below)
+        if below == "run.plan.items":
+            _check_items(where, value)
+
+
+def _check_items(where: str, items: Any) -> None:
+    if items is None:
+        return
+    if not isinstance(items, list):
+        raise ValueError(f"{where}: run.plan.items is {_short(items)}: a list is wanted")
+    for i, item in enumerate(items):
+        texts = isinstance(item, Mapping) and all(isinstance(item.get(key), str) for key in ("name", "tier"))
+        if not texts:
+            raise ValueError(f"{where}: run.plan.items[{i}] is {_short(item)}: name, tier and bytes are wanted")
+        if item.get("bytes") is None:
+            raise ValueError(f"{where}: run.plan.items[{i}].bytes is missing")
+        _check(where, "run.plan.items.bytes", item["bytes"])
 
 
 def _lines(run: Run, path: str) -> Iterator[tuple[int, Any]]:
@@ -95,7 +168,9 @@ def _lines(run: Run, path: str) -> Iterator[tuple[int, Any]]:
             for number, text in enumerate(file, 1):
                 try:
                     yield number, json.loads(text)
-                except (json.JSONDecodeError, RecursionError) as error:
+                except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+                    if number == 1 and text.startswith(('{"traceEvents"', "[")):
+                        raise ValueError(f"{path} is a trace, not a run: {_BESIDE}") from None
                     if number == 1 or text.endswith("\n"):
                         raise ValueError(f"{path}, line {number} is no JSON: {error}") from None
                     run.notes.append(f"line {number}, the last, was cut: the run was killed, or goes on")
@@ -109,6 +184,7 @@ def _take(run: Run, line: Any, where: str) -> None:
     """One line: a header, a step, an evaluation that was made up for, or the summary."""
     if not isinstance(line, Mapping):
         raise ValueError(f"{where}: an object is wanted, not {type(line).__name__}")
+    _checked(where, line)
     if isinstance(header := line.get("run"), dict):
         was = run.header
         if was and (was.get("id") is None or any(was.get(key) != header.get(key) for key in ("id", "version"))):
@@ -118,7 +194,7 @@ def _take(run: Run, line: Any, where: str) -> None:
         run.header, run.summary = header, {}
     elif isinstance(summary := line.get("summary"), dict):
         run.summary = summary
-    elif isinstance(line.get("step"), int):
+    elif isinstance(line.get("step"), int) and 0 <= line["step"] < 1 << 53:
         if line.get("eval_loss") is not None:
             run.evals.append((float(line["step"]), run.number(line, "eval_loss")))
         if "step_seconds" in line or "loss" in line:
@@ -173,6 +249,8 @@ def read_trace(path: Any, step: int | None = None) -> TracedStep:
     try:
         with open(path, encoding="utf-8") as file:
             events = json.load(file)
+        if isinstance(events, dict) and isinstance(events.get("run"), dict):
+            raise ValueError("it is a run")
         events = events["traceEvents"] if isinstance(events, dict) else events
         names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
         spans = [e for e in events if e.get("ph") == "X"]
@@ -184,19 +262,28 @@ def read_trace(path: Any, step: int | None = None) -> TracedStep:
         return _traced(names, spans, steps[max(steps) if step is None else step])
     except IndexError as error:
         raise ValueError(str(error)) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"{path} is no trace of strata (train --trace and plan --trace write them): {error!r}") from None
+
+
+_ROWS = 1024  # ops of a lane that run at once
 
 
 def _traced(names: Mapping[Any, str], spans: Iterable[Any], step: Any) -> TracedStep:
     begin, end = step["ts"], step["ts"] + step["dur"]
+    if not 0 < end - begin < _LARGEST:
+        raise ValueError(f"the step has a duration of {_short(step['dur'])}")
     traced = TracedStep(str(step["name"]), (end - begin) * 1e-6, {n.split()[0]: [] for n in names.values()})
     traced.lanes.pop("step", None)
     for e in spans:
-        start, stop = max(e["ts"], begin), min(e["ts"] + e["dur"], end)
+        start, stop = float(max(e["ts"], begin)), float(min(e["ts"] + e["dur"], end))
+        if start != start or stop != stop:
+            raise ValueError(f"{_short(e['name'])} has no time")
         if e["cat"] not in ("op", "stall") or start >= stop:
             continue
         lane, _, row = names[e["tid"]].partition(" ")
+        if not 1 <= int(row or 1) <= _ROWS:
+            raise ValueError(f"{_short(names[e['tid']])} is no lane")
         kind = kind_of(lane, e["name"]) if e["cat"] == "op" else kind_of(e["args"].get("lane", ""))
         traced.lanes[lane].append(Span((start - begin) * 1e-6, (stop - begin) * 1e-6, kind, int(row or 1) - 1))
     return traced

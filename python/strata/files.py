@@ -80,11 +80,20 @@ def new_file(path: Path, overwrite: bool, mode: str = "w") -> Iterator[IO[Any]]:
         raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     encoding, errors = (None, None) if "b" in mode else ("utf-8", "replace")
+    nameless = False  # until it is whole: a killed process leaves nothing
     try:
-        with open(made, mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
+        try:
+            opened: Any = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            nameless = True
+        except OSError:  # not every file system has that
+            opened = made
+        with open(opened, mode if nameless else mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if nameless:
+                # With a directory Python follows the link, which an absolute path does not need it for.
+                os.link(f"/proc/self/fd/{file.fileno()}", made, src_dir_fd=file.fileno())
         os.replace(made, path)
     except OSError as error:
         if error.filename == str(made):

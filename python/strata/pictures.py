@@ -179,7 +179,7 @@ def _time(axes: Any, runs: Sequence[Run]) -> bool:
 
 def _busy(axes: Any, runs: Sequence[Run]) -> bool:
     """How much of a step each lane is busy, beside what the plan predicts."""
-    run, step = runs[0], runs[0].median("step_seconds")
+    run, step = runs[0], runs[0].median("step_seconds") or NAN
     predicted, whole = at(run.plan, "predicted.busy_seconds") or {}, at(run.plan, "predicted_seconds")
     lanes = [lane for lane in _lane_names(run, "busy_ms") if run.median(f"busy_ms.{lane}") > 0 or predicted.get(lane)]
     for y, lane in enumerate(lanes):

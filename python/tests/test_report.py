@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -126,13 +128,39 @@ class Reading(InRuns):
         ):
             with self.subTest(said=said), self.assertRaisesRegex(ValueError, said):
                 _runs.read_runs(sources, names)
-        (run,) = _runs.read_runs([[{**STEP, "loss": "low"}]], None)
-        with self.assertRaisesRegex(ValueError, "loss of step 1 is 'low', no number"):
-            run.column("loss")
+        with self.assertRaisesRegex(ValueError, "loss is .low.: a number is wanted"):
+            _runs.read_runs([[{**STEP, "loss": "low"}]], None)
         with self.assertRaises(FileNotFoundError):
             _runs.read_runs([self.scratch / "missing"], None)
         with self.assertRaises(IsADirectoryError):
             _runs.read_runs([self.scratch], None)
+
+    def test_a_wrong_field_is_named(self) -> None:
+        plan = {"tiers": {"device": {"needed": 1, "capacity": 2}}, "items": [{"name": "weights", "tier": "device", "bytes": 1}]}
+        rows: list[tuple[object, dict[str, object], str]] = [
+            (HEADER, {**STEP, "step_seconds": "long"}, 'line 2: step_seconds is "long": a number from 0 on is wanted'),
+            (HEADER, {**STEP, "loss": 10**400}, "line 2: loss is 1000"),
+            (HEADER, {**STEP, "bytes": {"write": 1e300}}, "line 2: bytes.write is 1e+300: a number from 0 on is wanted"),
+            (HEADER, {**STEP, "bytes": [1]}, "line 2: bytes is [1]: an object is wanted"),
+            (HEADER, {**STEP, "busy_ms": {"compute": "x"}}, 'line 2: busy_ms.compute is "x": a number from 0 on is wanted'),
+            (HEADER, {**STEP, "step": 10**400}, "line 2: neither"),
+            ({"run": {**HEADER["run"], "model": 7}}, STEP, "line 1: run.model is 7: a text is wanted"),
+            ({"run": {**HEADER["run"], "config": [1]}}, STEP, "line 1: run.config is [1]: an object is wanted"),
+            ({"run": {"plan": {**plan, "tiers": {"device": 3}}}}, STEP, "line 1: run.plan.tiers.device is 3"),
+            ({"run": {"plan": {**plan, "items": [{"name": "weights"}]}}}, STEP, "line 1: run.plan.items[0] is"),
+            (HEADER, {**STEP, "grad_norm": float("nan")}, "line 2: grad_norm is NaN"),
+        ]
+        for header, step, said in rows:
+            with self.subTest(said=said), self.assertRaises(ValueError) as raised:
+                _runs.read_runs([self.write(header, step)], None)
+            self.assertIn(said, str(raised.exception))
+        with self.assertRaisesRegex(ValueError, "is a trace, not a run"):
+            _runs.read_runs([self.write(json.dumps({"traceEvents": TRACE}))], None)
+
+    def test_a_slice_of_a_table_shows_itself(self) -> None:
+        some = strata.Table([{"a": 1, "b": 2}, {"a": 3}], columns=["a"])[1:]
+        self.assertEqual((str(some), some.column("a")), ("a\n3", [3]))
+        self.assertEqual(some[0], {"a": 3})
 
     def test_a_step_of_a_trace(self) -> None:
         step = _runs.read_trace(self.write(json.dumps({"traceEvents": TRACE}), name="t.json"))
@@ -250,6 +278,51 @@ class Writing(InRuns):
         self.assertEqual(list(strata.plot(trace=trace).figures), ["lanes"])
         self.assertIn("loss", repr(plot))
 
+    def test_broken_files_have_one_sentence(self) -> None:
+        """Seeded: a failing seed is said."""
+        texts = [path.read_text() for path in self.trained()]
+        odd = ["1e999", "1" * 400, "-1", '"x"', "[]", "{}", "null", "true", "NaN", "[[1]]", '{"a":"b"}', "0"]
+        for seed in range(10):
+            chance = random.Random(seed)
+            files = []
+            for i, text in enumerate(texts):
+                values = list(re.finditer(r'(?<=:)(-?[0-9.e+-]+|"[^"]*"|null|true|false|\{[^{}]*\}|\[[^\[\]]*\])', text))
+                for _ in range(chance.randint(0, 2)):
+                    at = chance.choice(values)
+                    text = text[: at.start()] + chance.choice(odd) + text[at.end() :] if len(text) >= at.end() else text
+                files.append(self.write(text.rstrip("\n"), name=f"broken{i}"))
+            with self.subTest(seed=seed):
+                try:
+                    strata.report(files[0], trace=files[1], out=self.scratch / "broken.html", overwrite=True)
+                except ValueError as error:
+                    self.assertRegex(str(error), "broken[01]")
+                    self.assertNotIn("\n", str(error))
+
+    def test_no_raw_control_characters(self) -> None:
+        page = self.report([STEP], [STEP], names=["a\0b\x1b[31m", "c\u202ed"], title="t\x9b")
+        text = (self.scratch / "report.html").read_text()
+        self.assertNotRegex(text, "[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+        self.assertIn("a\ufffdb\ufffd[31m", page.words)
+
+    def test_a_killed_report_leaves_nothing(self) -> None:
+        run, _ = self.trained()
+        before = sorted(os.listdir(self.scratch))
+        out = self.scratch / "killed.html"
+        stops = "import os, signal, sys; from strata import _page; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        stops += "_page._page = lambda *_: (os.kill(os.getpid(), {}) or '' for _ in '.'); "
+        runs = f"sys.argv = ['strata', 'report', {str(run)!r}, '-o', {str(out)!r}]; from strata.__main__ import main; main()"
+        for number, code in ((signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
+            done = python(stops.format(int(number)) + runs)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.stderr, "strata: interrupted: nothing was written\n" if number == signal.SIGINT else "")
+            self.assertEqual(sorted(os.listdir(self.scratch)), before)
+
+    def test_parameters_of_an_adapter_are_called_that(self) -> None:
+        header = {"run": {"config": {"strata": {"lora": {"r": 8}}}, "plan": {"parameters": 77}}}
+        words = self.report([header, STEP]).words
+        self.assertEqual(words[words.index("parameters of the adapter, which are trained") + 1], "77")
+        self.assertNotIn("parameters", words)
+
     def test_small_numbers_stay_what_they_are(self) -> None:
         page = self.report([{**STEP, "lr": 0.001}, {**STEP, "step": 2, "lr": 0.0002}])
         self.assertIn("0.0004", page.words)  # a label of the rate's axis
@@ -265,6 +338,8 @@ class Writing(InRuns):
         run, trace = self.trained()
         taken = self.scratch / "taken.html"
         taken.write_text("mine")
+        dangling = self.scratch / "dangling.html"
+        dangling.symlink_to(self.scratch / "nowhere")
         before = sorted(os.listdir(self.scratch))
         rows: list[tuple[type[Exception], str, dict[str, object]]] = [
             (FileExistsError, "exists already: overwrite replaces it", {"out": taken}),
@@ -272,6 +347,7 @@ class Writing(InRuns):
             (FileExistsError, "is no file", {"out": "/dev/null", "overwrite": True}),
             (FileNotFoundError, "no such directory", {"out": self.scratch / "none" / "r.html"}),
             (FileNotFoundError, "/proc/r.html", {"out": "/proc/r.html"}),
+            (FileNotFoundError, "a link to what is not there", {"out": dangling}),
             (ValueError, "is read for the report", {"out": run, "overwrite": True}),
             (ValueError, "is read for the report", {"out": trace, "trace": trace, "overwrite": True}),
             (ValueError, "2 traces for 1 runs", {"trace": [trace, None]}),
