@@ -185,10 +185,9 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         st = st_engine_agree(e->run.engine, compare(e, ck, o, &rescales), "a checkpoint's description");
     if (st != STRATA_OK)
         return st; /* nothing has changed */
-    e->loaded = false;
-    st = st_run_resume(&e->run, ck, rescales, watch, e->plan->model);
-    e->loaded = st == STRATA_OK;
-    e->lr_set = false; /* it has the configuration's schedule */
+    st = st_run_resume(&e->run, ck, rescales, &e->loaded, watch, e->plan->model);
+    if (st == STRATA_OK || !e->loaded)
+        e->lr_set = false; /* it has the configuration's schedule */
     return st;
 }
 

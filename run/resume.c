@@ -42,12 +42,23 @@ static bool needs_own_base(const struct st_run *run, const struct st_manifest *m
            !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
 }
 
-static strata_status read_into(struct st_run *run, const struct st_checkpoint *ck, bool rescales, struct watched *w)
+/* old: of the checkpoint that the run has resumed from, which may be where its state is. */
+static strata_status replace(struct st_run *run, const struct st_resume_opts *opts, struct st_resume_volumes *r)
+{
+    struct st_resume_volumes *const old = run->resumed;
+    const strata_status st = st_engine_resume(run->engine, opts);
+
+    st_resume_volumes_free(old, run->engine); /* not before: what the last step reads ahead may come from there */
+    run->resumed = st == STRATA_OK && st_engine_adopted(run->engine) ? r : NULL;
+    return st;
+}
+
+static strata_status read_into(struct st_run *run, const struct st_checkpoint *ck, bool rescales, bool *loaded, struct watched *w)
 {
     const struct st_program *program = run->program;
     const uint32_t cuts = st_program_cuts(program);
     const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
-    struct st_resume_volumes *r = calloc(1, sizeof(*r)), *const old = run->resumed;
+    struct st_resume_volumes *r = calloc(1, sizeof(*r));
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
                                   .rescales = rescales,
@@ -63,13 +74,14 @@ static strata_status read_into(struct st_run *run, const struct st_checkpoint *c
         opts.volumes = r->volumes;
         opts.own = own ? r->own_volumes : NULL;
         opts.part_bytes = ck->manifest.space_bytes;
-        st = st_engine_resume(run->engine, &opts);
-        st_resume_volumes_free(old, run->engine); /* not before: what the last step reads ahead may come from there */
-        run->resumed = NULL;
+        if (*loaded)
+            st = st_engine_check_resume(run->engine, &opts);
     }
-    if (st == STRATA_OK && st_engine_adopted(run->engine))
-        run->resumed = r;
-    else
+    if (st == STRATA_OK) {
+        *loaded = false;
+        st = replace(run, &opts, r);
+    }
+    if (run->resumed != r)
         st_resume_volumes_free(r, run->engine);
     return st;
 }
@@ -101,10 +113,15 @@ strata_status st_run_agree_checkpoint(struct st_run *run, const struct st_manife
     return st;
 }
 
-strata_status st_run_resume(struct st_run *run, const struct st_checkpoint *ck, bool rescales, st_run_watch_fn *watch, void *ctx)
+strata_status st_run_resume(struct st_run *run, const struct st_checkpoint *ck, bool rescales, bool *loaded,
+                            st_run_watch_fn *watch, void *ctx)
 {
-    struct watched w = {.watch = watch, .ctx = ctx, .total = elems_of(&ck->extents) / st_program_cuts(run->program)};
-    const strata_status st = read_into(run, ck, rescales, &w);
+    const uint64_t elems = elems_of(&ck->extents) / st_program_cuts(run->program);
+    struct watched w = {.watch = watch, .ctx = ctx, .total = *loaded ? 2 * elems : elems};
+    strata_status st = read_into(run, ck, rescales, loaded, &w);
 
-    return st == STRATA_OK && run->checkpointer != NULL ? st_checkpointer_begin(run->checkpointer, ck) : st;
+    if (st == STRATA_OK && run->checkpointer != NULL)
+        st = st_checkpointer_begin(run->checkpointer, ck);
+    *loaded = *loaded || st == STRATA_OK;
+    return st;
 }

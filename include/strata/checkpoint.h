@@ -93,14 +93,18 @@ struct strata_resume_opts {
  *
  * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs.
  *                             Or it has been removed or replaced since it was opened
- *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
+ *         STRATA_E_CORRUPT    a checksum differs, on this rank or another one: nothing of the damaged part was used
  *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, data_order is no order,
  *                             opts_size is another one, or a save waits for the next step: strata_engine_saved() with `wait`
  *                             makes it before
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
- *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing.  After another
- *         failure nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
+ *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing.  An engine with weights
+ *         first compares all checksums, of what it would leave in the checkpoint's files, too, so that damage, a file that cannot
+ *         be read or a progress function that ends it changes nothing either: the run goes on.  Else, or if files fail after
+ *         that, nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
+ *
+ * Cost    reads what this rank needs of the checkpoint once; twice on an engine with weights
  */
 STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
                                               const struct strata_resume_opts *opts);

@@ -107,6 +107,9 @@ struct st_resume_opts {
  *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After E_CORRUPT another checkpoint may be taken,
  * after another failure the engine can only be destroyed. */
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts);
+/** Read what st_engine_resume() would, and what it would adopt, and compare the sums: nothing changes, and after a failure of its
+ *  own the engine goes on (st_engine_ended() says so).  Collective: one rank's failure is everyone's.  Statuses as above. */
+strata_status st_engine_check_resume(struct st_engine *eng, const struct st_resume_opts *opts);
 /** Whether the last resume left on NVMe what lies there. */
 bool st_engine_adopted(const struct st_engine *eng);
 

@@ -466,7 +466,7 @@ strata_status st_engine_collect_times(struct st_engine *eng);
 strata_status st_engine_page_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t page, void *buf);
 /* Bytes of a volume of the swap: */
 strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume,
-                                     uint64_t offset, void *buf, uint64_t bytes);
+                                     uint64_t offset, void *buf, uint64_t bytes, bool apart);
 /* Bytes of an extent from `at` on, from or to `buf`; io stays untouched until the wait is over: */
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
                                        uint64_t at, void *buf, uint64_t bytes, bool apart);

@@ -3,7 +3,8 @@
  * Called instead of a load.  What lies on NVMe stays in the checkpoint's files where both runs cut and lay it out alike (it is
  * adopted: updates write to a set of this run's own, so that the checkpoint never changes).  Everything else is read in pieces of
  * whole tiles, several ahead; each tile is checked before it is used.  Two cursors walk over the same pieces: one starts the
- * reads, the other takes what has arrived. */
+ * reads, the other takes what has arrived.  Before that an engine that has something to lose reads all of them once, adopted ones
+ * too, and only compares sums: the bounce memory is all that changes. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/checksum.h"
@@ -33,7 +34,7 @@ struct resume {
     struct st_engine *eng;
     const struct st_extents *from;
     const struct st_resume_opts *opts;
-    bool adopts;
+    bool adopts, checks; /* checks: sums are compared, and nothing is placed */
     struct st_ring bounce, states, weights;
     struct cursor ahead, here;
     uint32_t pieces_ahead;
@@ -45,13 +46,15 @@ static const struct st_chunk *chunk_of(const struct resume *r, uint32_t chunk)
     return &r->eng->program->chunks[chunk];
 }
 
-/* Whether this plane of the chunk is to be read: it is not adopted, or the device keeps a copy. */
+/* Whether this plane of the chunk is to be read: it is only checked, it is not adopted, or the device keeps a copy. */
 static bool is_wanted(const struct resume *r, const struct st_chunk *chunk, enum st_plane plane)
 {
     const struct st_page_place *place = &r->eng->program->pages[chunk->page];
 
     if (!st_chunk_has_plane(r->eng->program, chunk, plane))
         return false;
+    if (r->checks)
+        return true;
     if (plane == ST_PLANE_WEIGHT)
         return !r->adopts || place->home != ST_WHERE_NVME || place->weights == ST_WHERE_DEVICE;
     return !r->adopts || chunk->state != ST_WHERE_NVME;
@@ -181,19 +184,21 @@ static strata_status take_piece(struct resume *r, const struct piece *p, uint64_
     const struct st_chunk *chunk = chunk_of(r, p->chunk);
     const enum st_where where = p->plane == ST_PLANE_WEIGHT ? eng->program->pages[chunk->page].home : chunk->state;
     const bool remote = where == ST_WHERE_DEVICE && !eng->device->ops->arena_is_host;
-    unsigned char *to = plane_start(r, chunk, p->plane) + st_chunk_plane_bytes(eng->program, chunk, p->plane, at);
-    struct place_job j = {.r = r, .piece = p, .to = remote ? NULL : to};
-    unsigned char *slot;
+    unsigned char *slot, *to = NULL;
+    struct place_job j = {.r = r, .piece = p};
     strata_status st = st_ring_wait(&r->bounce, eng, r->pieces_ahead, &slot);
 
     if (st != STRATA_OK)
         return st;
+    if (!r->checks)
+        to = plane_start(r, chunk, p->plane) + st_chunk_plane_bytes(eng->program, chunk, p->plane, at);
+    j.to = remote ? NULL : to;
     j.data = slot + (p->row->offset + bytes_before(r, p)) % ST_EXTENT_ALIGN;
     st_workers_run(eng->workers, place_tile, &j, (p->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
     r->pieces_ahead--;
     if (j.bad != 0)
         return damaged(r, p, j.bad - 1);
-    if (remote)
+    if (remote && to != NULL)
         st = st_engine_put(eng, to, j.data, st_chunk_plane_bytes(eng->program, chunk, p->plane, p->elems));
     return st;
 }
@@ -211,7 +216,8 @@ static strata_status take_plane(struct resume *r, uint32_t c, enum st_plane plan
 
         if (wanted && (st = read_ahead(r)) == STRATA_OK)
             st = take_piece(r, &p, here.at);
-        keep_sums(r, &p, here.at);
+        if (!r->checks)
+            keep_sums(r, &p, here.at);
         here.at += p.elems;
         if (st == STRATA_OK && atomic_load_explicit(&r->eng->cancelled, memory_order_relaxed))
             st = st_error(STRATA_E_CANCELLED, "cancelled");
@@ -364,6 +370,27 @@ static strata_status resume_all(struct st_engine *eng, const struct st_resume_op
     if (st == STRATA_OK)
         take_train(eng, opts);
     return st;
+}
+
+static strata_status check_all(struct st_engine *eng, const struct st_resume_opts *opts)
+{
+    struct resume r = {.eng = eng, .from = opts->extents, .opts = opts, .checks = true};
+    strata_status st = st_engine_drain(eng); /* whatever is under way may use the workers */
+
+    r.bounce.apart = true;
+    if (st == STRATA_OK)
+        st = st_ring_bounce(&r.bounce, eng);
+    for (uint32_t c = 0; c < eng->program->chunk_count; c++)
+        for (uint32_t plane = 0; plane < ST_PLANE_COUNT && st == STRATA_OK; plane++)
+            st = take_plane(&r, c, (enum st_plane)plane);
+    return finish(&r, st);
+}
+
+strata_status st_engine_check_resume(struct st_engine *eng, const struct st_resume_opts *opts)
+{
+    const strata_status st = st_engine_outside(eng, "resume");
+
+    return st == STRATA_OK ? st_engine_agree(eng, check_all(eng, opts), "the check of a checkpoint") : st;
 }
 
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts)

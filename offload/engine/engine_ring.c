@@ -94,8 +94,8 @@ strata_status st_ring_start_page(struct st_ring *ring, struct st_engine *eng, en
 
 strata_status st_ring_read_volume(struct st_ring *ring, struct st_engine *eng, uint32_t volume, uint64_t offset, uint64_t bytes)
 {
-    return turn(ring,
-                st_engine_volume_start(eng, &ring->io[ring->next], ST_IO_READ, volume, offset, ring->slot[ring->next], bytes));
+    return turn(ring, st_engine_volume_start(eng, &ring->io[ring->next], ST_IO_READ, volume, offset, ring->slot[ring->next],
+                                             bytes, ring->apart));
 }
 
 strata_status st_ring_wait(struct st_ring *ring, struct st_engine *eng, uint32_t back, unsigned char **out)

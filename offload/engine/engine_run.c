@@ -218,9 +218,9 @@ strata_status st_engine_page_start(struct st_engine *eng, struct st_engine_io *i
 }
 
 strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume,
-                                     uint64_t offset, void *buf, uint64_t bytes)
+                                     uint64_t offset, void *buf, uint64_t bytes, bool apart)
 {
-    *io = (struct st_engine_io){.op = ST_NO_OP, .rest = ST_NO_PAGE};
+    *io = (struct st_engine_io){.op = ST_NO_OP, .rest = ST_NO_PAGE, .apart = apart};
     return submit(eng, io, op, volume, offset, buf, bytes);
 }
 

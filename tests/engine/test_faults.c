@@ -70,7 +70,7 @@ TEST(a_refused_transfer_is_not_waited_for)
     sound_begin_with(&s, "fake", false);
     assert_int_equal(rig_engine_start(&rig, s.model, s.plan, &s.cell, s.dir), STRATA_OK);
     assert_int_equal(st_engine_digest(rig.engine, weights[0], states[0]), STRATA_OK);
-    assert_int_equal(st_engine_volume_start(rig.engine, &io, ST_IO_READ, UINT32_MAX, 0, NULL, 0), STRATA_E_INVAL);
+    assert_int_equal(st_engine_volume_start(rig.engine, &io, ST_IO_READ, UINT32_MAX, 0, NULL, 0, false), STRATA_E_INVAL);
     assert_int_equal(st_engine_drain(rig.engine), STRATA_OK);
     assert_int_equal(st_engine_digest(rig.engine, weights[1], states[1]), STRATA_OK);
     assert_string_equal(weights[0], weights[1]);

@@ -184,16 +184,23 @@ static uint32_t attach(struct st_swap *swap, const struct saved *s, enum st_spac
 }
 
 /* The volumes stay attached; their descriptors are the caller's to close. */
-static strata_status resume(struct rigged *r, const struct saved *s, int fds[2 * ST_SWAP_DIRS_MAX])
+static struct st_resume_opts attach_all(struct rigged *r, const struct saved *s, uint32_t volumes[ST_SPACE_COUNT],
+                                        int fds[2 * ST_SWAP_DIRS_MAX])
 {
-    uint32_t volumes[ST_SPACE_COUNT] = {0};
     struct st_swap *swap;
 
     assert_ok(st_engine_reader(r->rig.engine, &swap));
     volumes[ST_SPACE_SET] = attach(swap, s, ST_SPACE_SET, "set", fds);
     volumes[ST_SPACE_BASE] = attach(swap, s, ST_SPACE_BASE, "base", fds + s->stripe.dir_count);
-    return st_engine_resume(r->rig.engine,
-                            &(struct st_resume_opts){.extents = &s->extents, .train = &s->train, .volumes = volumes});
+    return (struct st_resume_opts){.extents = &s->extents, .train = &s->train, .volumes = volumes};
+}
+
+static strata_status resume(struct rigged *r, const struct saved *s, int fds[2 * ST_SWAP_DIRS_MAX])
+{
+    uint32_t volumes[ST_SPACE_COUNT] = {0};
+    const struct st_resume_opts opts = attach_all(r, s, volumes, fds);
+
+    return st_engine_resume(r->rig.engine, &opts);
 }
 
 /* --- tests --- */
@@ -539,6 +546,30 @@ TEST(test_refused)
     scratch_close();
 }
 
+/* Flips a bit of a row's last byte; a second time mends it. */
+static void flip(const struct st_extent_row *row)
+{
+    const int fd = open(scratch_path("set.0"), O_RDWR | O_CLOEXEC);
+    const off_t at = (off_t)(row->offset + row->bytes - 1);
+    char byte;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void assert_damaged(strata_status st, const struct st_extent_row *row)
+{
+    char what[96];
+
+    assert_int_equal(st, STRATA_E_CORRUPT);
+    snprintf(what, sizeof(what), "plane %s of page %u, elements from %llu, at byte ", st_plane_name((enum st_plane)row->plane),
+             row->page, (unsigned long long)(row->first + (row->elems - 1) / ST_TILE_ELEMS * ST_TILE_ELEMS));
+    assert_non_null(strstr(strata_last_error(), what));
+}
+
 /* A byte of each plane changes in the checkpoint: what reads it says so. */
 TEST(test_damage)
 {
@@ -548,32 +579,58 @@ TEST(test_damage)
     scratch_open();
     (void)run_saving(&cell, &saved);
     for (uint64_t i = 0; i < saved.extents.row_count; i += saved.extents.row_count / 9 + 1) {
-        const struct st_extent_row *row = &saved.extents.rows[i];
-        const int fd = open(scratch_path("set.0"), O_RDWR | O_CLOEXEC);
-        const off_t at = (off_t)(row->offset + row->bytes - 1);
         int fds[2 * ST_SWAP_DIRS_MAX];
-        char byte, what[96];
         struct rigged r;
 
-        assert_true(fd >= 0);
-        assert_int_equal(pread(fd, &byte, 1, at), 1);
-        byte ^= 4;
-        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        flip(&saved.extents.rows[i]);
         rigged_open(&r, &cell);
-        assert_int_equal(resume(&r, &saved, fds), STRATA_E_CORRUPT);
-        snprintf(what, sizeof(what), "plane %s of page %u, elements from %llu, at byte ",
-                 st_plane_name((enum st_plane)row->plane), row->page,
-                 (unsigned long long)(row->first + (row->elems - 1) / ST_TILE_ELEMS * ST_TILE_ELEMS));
-        assert_non_null(strstr(strata_last_error(), what));
+        assert_damaged(resume(&r, &saved, fds), &saved.extents.rows[i]);
         rigged_close(&r);
         close(fds[0]);
         close(fds[1]);
-        byte ^= 4;
-        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        close(fd);
+        flip(&saved.extents.rows[i]);
     }
     st_extents_fini(&saved.extents);
     scratch_close();
+}
+
+/* A check finds what is damaged, or cannot be read, also where a resume would adopt it, and the run goes on to the same bits. */
+TEST(test_damage_is_found_before)
+{
+    const struct rig_cell cells[] = {in_memory(), on_drives()};
+
+    for (uint32_t c = 0; c < 2; c++) {
+        uint32_t volumes[ST_SPACE_COUNT] = {0};
+        struct digests never_resumed, d;
+        int fds[2 * ST_SWAP_DIRS_MAX];
+        struct st_resume_opts opts;
+        struct saved saved;
+        struct rigged r;
+
+        scratch_open();
+        never_resumed = run_saving(&cells[c], &saved);
+        assert_int_equal(saved.stripe.dir_count, 1);
+        rigged_open(&r, &cells[c]);
+        run_steps(&r, 0, SAVED + 1);
+        opts = attach_all(&r, &saved, volumes, fds);
+        for (uint64_t i = 0; i < saved.extents.row_count; i += saved.extents.row_count / 9 + 1) {
+            flip(&saved.extents.rows[i]);
+            assert_damaged(st_engine_check_resume(r.rig.engine, &opts), &saved.extents.rows[i]);
+            flip(&saved.extents.rows[i]);
+        }
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 2, .count = 1, .result = -EIO});
+        assert_int_equal(st_engine_check_resume(r.rig.engine, &opts), STRATA_E_IO);
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_ok(st_engine_check_resume(r.rig.engine, &opts));
+        run_steps(&r, SAVED + 1, STEPS);
+        d = digests_of(&r);
+        assert_digests(&d, &never_resumed, &cells[c]);
+        rigged_close(&r);
+        close(fds[0]);
+        close(fds[1]);
+        st_extents_fini(&saved.extents);
+        scratch_close();
+    }
 }
 
 /* A load after a resume that adopted a checkpoint begins a run of its own, whose base is not the checkpoint's. */

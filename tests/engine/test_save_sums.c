@@ -58,7 +58,7 @@ static unsigned char *read_space(const struct rigged *r, enum st_space space)
 
     assert_non_null(all);
     assert_ok(st_engine_volume_start(eng, &io, ST_IO_READ, st_swap_volume(st_engine_swap(eng), space, st_engine_set(eng)), 0, all,
-                                     bytes));
+                                     bytes, false));
     assert_ok(st_engine_transfer_wait(eng, &io));
     return all;
 }
