@@ -400,8 +400,8 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     char files[ST_PATH_MAX];
     strata_status st = is_of_layers(&r->ck->manifest)
                            ? st_error(STRATA_E_INPUT,
-                                      "%s: it is of layers of another program's, without config.json: strata.export() of Python, "
-                                      "and strata_verify_tensors(), read it",
+                                      "%s: it is of layers of another program's, without config.json: python -m strata export "
+                                      "writes what an engine of Python's has saved, and strata_verify_tensors() reads it",
                                       r->ck->path)
                            : st_checkpoint_model_dir(files, r->ck);
 

@@ -218,6 +218,24 @@ struct search {
     bool gone;     /* one that was listed in this look is not there any more */
 };
 
+/* What else may have been meant. */
+static strata_status has_none(const char *save)
+{
+    static const char *const of_python[] = {"client-0.pt", ST_STORE_LATEST};
+    char path[ST_PATH_MAX];
+    bool there = false;
+
+    for (size_t i = 0; i < sizeof(of_python) / sizeof(of_python[0]) && !there; i++)
+        if (st_path_join(path, save, of_python[i]) != STRATA_OK || st_file_find(&there, path) != STRATA_OK)
+            there = false;
+    if (!there)
+        return st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
+    return st_error(STRATA_E_INPUT,
+                    "%s: has no checkpoint of strata's program: what strata.torch or strata.deepspeed has saved there is "
+                    "exported by python -m strata export, and lies in strata/ of each of its tags",
+                    save);
+}
+
 /* The newest of the first `count` of a list. */
 static strata_status open_newest(struct st_checkpoint **out, const char *save, const struct st_store_list *list, uint32_t count,
                                  struct search *search)
@@ -240,8 +258,7 @@ static strata_status open_newest(struct st_checkpoint **out, const char *save, c
             search->skipped(search->ctx, path, strata_last_error());
         }
     }
-    return count > 0 ? st_error(STRATA_E_CORRUPT, "%s: none of its checkpoints opens", save)
-                     : st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
+    return count > 0 ? st_error(STRATA_E_CORRUPT, "%s: none of its checkpoints opens", save) : has_none(save);
 }
 
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,

@@ -108,8 +108,19 @@ TEST_SETUP(each_step_is_exported, setup, workplace_teardown)
     assert_same(*state, "two", "exported", false);
     refused(*state, "export {w}/save --out {w}/exported", 2, "exists already");
     run(*state, "export {w}/save --out {w}/exported --overwrite");
-    refused(*state, "export {w}/two --out {w}/x", 2, "has no checkpoint");
+    refused(*state, "export {w}/two --out {w}/x", 2, "two: has no checkpoint\n");
     refused(*state, "export {w}/save", 2, "missing argument: --out DIR");
+}
+
+/* What an engine of Python's has saved: a directory of tags, and one of them. */
+TEST_SETUP(what_python_has_saved_is_exported_by_python, setup, workplace_teardown)
+{
+    workplace_make_dir(*state, "runs");
+    workplace_make_dir(*state, "runs/tag");
+    workplace_write(*state, "runs/latest", "tag", 3);
+    workplace_write(*state, "runs/tag/client-0.pt", "", 0);
+    refused(*state, "export {w}/runs --out {w}/x", 2, "runs: has no checkpoint of strata's program: ");
+    refused(*state, "export {w}/runs/tag --out {w}/x", 2, "exported by python -m strata export");
 }
 
 /* What a command prints whose options these are; of eval its figures alone, not the time that it took. */
