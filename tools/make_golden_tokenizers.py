@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Train tokenizers of six shapes with the reference library, and write what it says about texts.
+"""Train tokenizers of several shapes with the reference library, and write what it says about texts.
 
 Never run by tests or CI; its output is committed.  Needs tokenizers, sentencepiece and transformers (pip install
 tokenizers==0.22.2 sentencepiece==0.2.3 transformers==4.57.6):
 
     python3 tools/make_golden_tokenizers.py [--out tests/golden/tokenizers] [--vocab 420] [--text FILE]
 
-The shapes are those of the tokenizer.json of GPT-2, Llama 2, Llama 3, Qwen2, SmolLM and Phi-3: their normalizers, pre-tokenizers,
+The shapes are those of the tokenizer.json of GPT-2, Llama 2, Llama 3, Qwen2, SmolLM, Phi-3 and gpt-oss: their normalizers, pre-tokenizers,
 post-processors, decoders and kinds of added tokens.  The vocabularies are small, and trained on the text given, or on this
 repository's documents.  sentencepiece/tokenizer.model is one of SentencePiece's own, and its answers are those of what transformers
 makes of it.  Of each shape: NAME.json; and golden.json with texts and, for each
@@ -26,6 +26,11 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT_OSS = "|".join([  # o200k
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+{ENDING}", rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*{ENDING}",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 BYTES = ["<0x%02X>" % b for b in range(256)]
 
 
@@ -174,8 +179,19 @@ def corners(vocab, lines):
     return byte_level(vocab, lines, tokenizer, tokens)
 
 
+def gpt_oss(vocab, lines):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(GPT_OSS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=True, trim_offsets=False)
+    tokens = [special(t, normalized=False) for t in ("<|startoftext|>", "<|endoftext|>", "<|start|>", "<|channel|>", "<|end|>")]
+    return byte_level(vocab, lines, tokenizer, tokens)
+
+
 SHAPES = {"gpt2": gpt2, "llama2": llama2, "llama3": llama3, "qwen2": qwen2, "smollm": smollm, "phi3": phi3}
-MORE = {"mistral": mistral, "gemma": gemma, "corners": corners}
+MORE = {"mistral": mistral, "gemma": gemma, "corners": corners, "gpt_oss": gpt_oss}
 
 
 def sentencepiece_model(vocab, lines, folder):

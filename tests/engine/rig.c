@@ -85,6 +85,16 @@ void rig_model_config(struct st_model_config *out, const struct rig_cell *cell)
                                      .expert_ffn = 96,
                                      .experts_divided = true};
     }
+    if (cell->fused) {
+        c.family = ST_FAMILY_GPT_OSS;
+        c.qk_norm = ST_QK_NORM_NONE;
+        c.biases = ST_BIAS_ATTENTION;
+        c.window = 5;
+        c.sliding[0] = 5;
+        c.sparse[0] = 7;
+        c.gate_alpha = 1.702f;
+        c.gate_limit = 0.5f;
+    }
     *out = c;
 }
 
@@ -648,9 +658,10 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
         "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
         "clip=%s %s "
         "cache=%s flush=%u moments=%s streamed=%u/2%s%s",
-        c->sparse  ? "sparse"
-        : c->llama ? "llama"
-                   : "gpt2",
+        c->fused    ? "fused"
+        : c->sparse ? "sparse"
+        : c->llama  ? "llama"
+                    : "gpt2",
         adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
         c->update == ST_UPDATE_SERIAL  ? "serial"
         : c->update == ST_UPDATE_GATED ? "gated"

@@ -12,8 +12,8 @@
 
 #define GOLDEN "tests/golden/tokenizers"
 
-static const char *const shapes[] = {"gpt2", "llama2",  "llama3", "qwen2",   "smollm",
-                                     "phi3", "mistral", "gemma",  "corners", "sentencepiece"};
+static const char *const shapes[] = {"gpt2",    "llama2", "llama3",  "qwen2",   "smollm",       "phi3",
+                                     "mistral", "gemma",  "corners", "gpt_oss", "sentencepiece"};
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 struct golden {
