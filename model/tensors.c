@@ -402,8 +402,8 @@ static strata_status check_nf4(const struct st_model *m)
     return STRATA_OK;
 }
 
-/* Frozen tensors follow the others of their page, and adapters precede them; the order of the parameters is still that of the
- * list. */
+/* Frozen tensors follow the others of their page, adapters precede them, and biases of experts follow the matrices of all; the
+ * order of the parameters is still that of the list. */
 static strata_status order_parameters(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
@@ -449,7 +449,9 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
     count_written(m);
     for (uint32_t i = 0; i < m->tensor_count; i++)
         m->workload.params += m->tensors[i].frozen ? 0 : m->tensors[i].elems;
-    if ((batch->freeze_count > 0 || batch->nf4 || batch->adapter != NULL) && (st = order_parameters(m)) != STRATA_OK)
+    if ((batch->freeze_count > 0 || batch->nf4 || batch->adapter != NULL ||
+         st_family_of(m->config.family)->expert_tensors[ST_EXPERT_GATE_BIAS] != NULL) &&
+        (st = order_parameters(m)) != STRATA_OK)
         return st;
     return check_freeze(m, batch);
 }

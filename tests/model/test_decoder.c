@@ -69,7 +69,7 @@ TEST(test_recomputed_is_kept)
 TEST(test_slices_do_not_matter)
 {
     for (uint32_t d = 0; d < 2 * EXPERTS; d++) {
-        struct st_model_batch batch = {.dtype = d % 2 == 0 ? STRATA_F32 : STRATA_BF16, .workers = 2};
+        struct st_model_batch batch = {.dtype = d % 2 == 0 ? STRATA_F32 : STRATA_BF16, .decay_all = d % 2 == 0, .workers = 2};
         const char *dir = experts[d / 2];
         struct rig all, one;
 
