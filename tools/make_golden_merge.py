@@ -43,6 +43,7 @@ SETTINGS = {
 families.MARGIN = 2e-5  # between choices of experts: sums in another order are 1e-6 away
 # Of models with experts: the model, and the settings.
 EXPERTS = {
+    "gpt_oss": ("gpt_oss", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], modules_to_save=["input_layernorm"])),
     "mixtral": ("mixtral", dict(target_modules=["q_proj", "v_proj"])),
     "olmoe": ("olmoe", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], use_rslora=True)),
     "qwen2_moe": ("qwen2_moe", dict(target_modules=["k_proj", "o_proj", "shared_expert_gate"])),

@@ -17,6 +17,7 @@
 /* Of some of these, adapters that tools/make_golden_merge.py made: {of them, the model}. */
 #define GOLDEN_EXPERTS_ADAPTED                                                                                                   \
     {"tests/golden/adapters/mixtral", "tests/golden/experts/mixtral"},                                                           \
+        {"tests/golden/adapters/gpt_oss", "tests/golden/experts/gpt_oss"},                                                       \
         {"tests/golden/adapters/olmoe", "tests/golden/experts/olmoe"},                                                           \
         {"tests/golden/adapters/qwen2_moe", "tests/golden/experts/qwen2_moe"},                                                   \
     {                                                                                                                            \
