@@ -344,6 +344,7 @@ class Steps(Engines):
     def test_lines_of_progress(self) -> None:
         with self.assertLogs("DeepSpeed", "INFO") as heard:
             self.train(self.engine(without(steps_per_print=2)), 10)
+        self.assertEqual(sum("DeepSpeed info: version=0.19.8, of strata" in line for line in heard.output), 1)
         lines = [line for line in heard.output if "step=" in line]
         self.assertEqual(len(lines), 2)
         self.assertIn("step=4, skipped=0, lr=[0.01], mom=[[0.9, 0.999]]", lines[1])

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .._library import Library
 from ..torch.optimizer import groups_of
 from . import accelerator, checkpoint, comm, launcher, ops, runtime, utils
 from ._install import VERSION, absent, install, missing
@@ -79,6 +80,8 @@ def initialize(
     watch()
     if dist_init_required is not False:
         init_distributed(distributed_port=distributed_port)
+    ours = Library.get().abi.strata_version().decode()
+    utils.log_dist(f"DeepSpeed info: version={VERSION}, of strata {ours}", ranks=[0])
     given = config if config is not None else config_params
     settings = taken(given if given is not None else getattr(args, "deepspeed_config", None))
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
