@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Error(Exception):
     """A call of the library has failed.
@@ -32,3 +35,22 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.status, self.cause), self.__dict__)
+
+
+@contextmanager
+def reading(path: object, remedy: str = "take another checkpoint") -> Iterator[None]:
+    """Whatever goes wrong with a checkpoint's file that is read within it becomes an Error, and names the file.
+
+    E_IO where the system refuses it; E_CORRUPT where it is missing, cut, or has what it should not have.
+    """
+    try:
+        yield
+    except (Error, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise Error("E_CORRUPT", f"{path} is missing", exit_code=4, remedy=remedy) from error
+    except OSError as error:
+        raise Error("E_IO", f"{path} cannot be read: {error.strerror or error}", exit_code=4) from error
+    except Exception as error:
+        told = f"it has no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0][:200]
+        raise Error("E_CORRUPT", f"{path} is damaged ({told or type(error).__name__})", exit_code=4, remedy=remedy) from error

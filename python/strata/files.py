@@ -6,26 +6,65 @@ import ctypes
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from ._abi import Text, encoded
 from ._calls import Stop, blocked
 from ._report import abi
+from .errors import Error, reading
 
 Progress = Callable[[str, int, int], object]
 
 
-def place_of(checkpoint: Text, tag: str | None = None) -> Path | None:
-    """The directory that strata.torch's Engine.save() has made, of one that has some; None: there is none."""
+def is_engines(checkpoint: Text) -> bool:
+    """Whether strata.torch's Engine.save() has made it, or some in it, whole or not; those of train() have a `latest`, too."""
+    at = Path(os.fsdecode(checkpoint))
+    if os.path.isfile(at / "client-0.pt"):
+        return True
+    return os.path.isfile(at / "latest") and not (any(at.glob("step-*/manifest.json")) and not any(at.glob("*/client-0.pt")))
+
+
+def latest_of(directory: Path) -> str:
+    """The tag that save() was given last."""
+    path = directory / "latest"
+    with reading(path, _named(directory)):
+        tag = path.read_bytes().decode().strip()
+        if not tag or "\0" in tag or len(tag) > 255:
+            raise ValueError("it names no checkpoint")
+    return tag
+
+
+def _tags(directory: Path) -> list[str]:
+    names = (found.parent.name for found in directory.glob("*/client-0.pt"))
+    return sorted(name for name in names if not name.endswith((".new", ".old")))
+
+
+def _named(directory: Path) -> str:
+    tags = _tags(directory)
+    return f"name one of {', '.join(tags)}" if tags else "take another checkpoint"
+
+
+def place_of(checkpoint: Text, tag: str | None = None) -> Path:
+    """A checkpoint that Engine.save() has made: this directory, or the one in it that has the tag, or that `latest` names."""
     at = Path(os.fsdecode(checkpoint))
     if tag is None and (at / "client-0.pt").is_file():
         return at
-    latest = at / "latest"
-    tag = tag or (latest.read_text().strip() if latest.is_file() else "")
-    return at / tag if tag and (at / tag / "client-0.pt").is_file() else None
+    if tag is None and not os.path.isfile(at / "latest"):
+        raise FileNotFoundError(f"{at} has no checkpoint that a file `latest` names: {_named(at)}")
+    tag = tag or latest_of(at)
+    place = at / tag
+    old = place.with_name(place.name + ".old")
+    if not place.exists() and (old / "client-0.pt").is_file():
+        place = old
+    if not (place / "client-0.pt").is_file():
+        if (place / "strata").is_dir():
+            raise Error("E_CORRUPT", f"{place / 'client-0.pt'} is missing", exit_code=4, remedy=_named(at))
+        there = ", ".join(_tags(at))
+        raise FileNotFoundError(f"{at} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none"))
+    return place
 
 
 def export(
@@ -36,22 +75,29 @@ def export(
     dtype: str | None = None,
     merge: bool = False,
     overwrite: bool = False,
+    max_shard_size: int | str | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write a checkpoint's weights as a directory of Hugging Face's; returns it.
 
-    One that strata.torch or strata.deepspeed has saved becomes model.safetensors, with the module's names, shapes and buffers.
+    One that strata.torch or strata.deepspeed has saved becomes model.safetensors, with the module's names, shapes and buffers;
+    that of an engine which strata computes a model as of train().
 
     dtype  of that: "fp32", the masters, "bf16" or "fp16"; default: that of the run's weights
+    max_shard_size  the same cut into files of at most so many bytes, or "5GB", and model.safetensors.index.json
     merge  the checkpoint, or directory, has an adapter: `out` is the model with it added to its weights
     model  with merge: the model that the adapter was trained beside; default: the one that its run began with
     """
-    if place_of(checkpoint) is not None:
-        from .torch import exported  # which needs torch
+    if is_engines(checkpoint):
+        place = place_of(checkpoint)
+        if not (place / "strata" / "model" / "config.json").is_file():
+            from .torch import exported  # which needs torch
 
-        return exported.export(checkpoint, out, dtype, overwrite, progress)
-    if dtype is not None:
-        raise ValueError("dtype: a run of a model of strata's is written in its own")
+            return exported.export(place, Path(os.fsdecode(out)), dtype, overwrite, max_shard_size, progress)
+        checkpoint = place / "strata"
+    if dtype is not None or max_shard_size is not None:
+        name = "dtype" if dtype is not None else "max_shard_size"
+        raise ValueError(f"{name}: a run of a model of strata's is written as it was computed, in files as of its model")
     stop = Stop(progress)
 
     def work() -> Path:
@@ -73,35 +119,67 @@ def export(
 @contextmanager
 def new_file(path: Path, overwrite: bool, mode: str = "w") -> Iterator[IO[Any]]:
     """A file that takes its name once it is on the disk.  mode: "w" for text, "wb" for bytes."""
-    if path.exists() and not (overwrite and path.is_file()):
+    with new_files([path], overwrite, mode) as files:
+        yield files[0]
+
+
+@contextmanager
+def new_files(paths: Sequence[Path], overwrite: bool, mode: str = "w", stale: Sequence[Path] = ()) -> Iterator[list[IO[Any]]]:
+    """Files that take their names, in this order, once all are on the disk; where one cannot be written, none does.
+
+    They have no name before, where the file system knows such, so that nothing stays of a process that is killed.
+    stale  what would be wrong beside some of them: it goes before the first takes its name
+    """
+    for path in paths:
+        _check_new(path, overwrite)
+    made = [path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}") for path in paths]
+    there = [path for path in paths if path.exists()]
+    try:
+        with ExitStack() as opened:
+            files = [opened.enter_context(_opened(name, mode)) for name in made]
+            yield files
+            for file, name in zip(files, made):
+                file.flush()
+                os.fsync(file.fileno())
+                if os.fstat(file.fileno()).st_nlink == 0:
+                    os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=file.fileno())  # else no link is followed
+        for path in stale:
+            path.unlink(missing_ok=True)
+        try:
+            for name, path in zip(made, paths):
+                os.replace(name, path)
+        except OSError:
+            for path in paths:
+                if path not in there:
+                    path.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        names = dict(zip(map(str, made), map(str, paths)))
+        if error.filename is None or error.filename in names:
+            error.filename, error.filename2 = names.get(error.filename, str(paths[0])), None
+        raise
+    finally:
+        for name in made:
+            with suppress(OSError):
+                name.unlink()
+
+
+def _check_new(path: Path, overwrite: bool) -> None:
+    if os.path.lexists(path) and not (overwrite and path.is_file()):
         problem = "exists already: overwrite replaces it" if path.is_file() else "is no file"
         raise FileExistsError(errno.EEXIST, problem, str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
-    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+
+
+def _opened(path: Path, mode: str) -> IO[Any]:
+    """A new file of this name, or of none."""
     encoding, errors = (None, None) if "b" in mode else ("utf-8", "replace")
-    nameless = False  # until it is whole: a killed process leaves nothing
-    try:
-        try:
-            opened: Any = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            nameless = True
-        except OSError:  # not every file system has that
-            opened = made
-        with open(opened, mode if nameless else mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            if nameless:
-                # With a directory Python follows the link, which an absolute path does not need it for.
-                os.link(f"/proc/self/fd/{file.fileno()}", made, src_dir_fd=file.fileno())
-        os.replace(made, path)
-    except OSError as error:
-        if error.filename == str(made):
-            error.filename = str(path)
-        raise
-    finally:
-        with suppress(OSError):
-            made.unlink()
+    if os.path.isdir("/proc/self/fd"):
+        with suppress(OSError):  # a file system without such files, or a directory that takes none: the name tells
+            number = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            return open(number, mode, encoding=encoding, errors=errors)
+    return open(path, mode.replace("w", "x"), encoding=encoding, errors=errors)
 
 
 def digest(path: Text) -> str:

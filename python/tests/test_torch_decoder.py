@@ -27,7 +27,7 @@ import strata
 import strata.torch
 from strata.torch.decoder import NotPlain
 
-from .common import InScratch
+from .common import InScratch, flip
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96,
@@ -193,9 +193,12 @@ class Decoder(InScratch):
         made.destroy()
         again = engine(llama(), save=self.scratch / "other")
         self.assertEqual(again.load(self.scratch / "saves", "global_step2"), {"epoch": 1})
+        strata.export(self.scratch / "saves", self.scratch / "exported")
+        flip(self.scratch / "saves" / "global_step4" / "strata" / "set.0")
+        with self.assertRaisesRegex(strata.Error, "set.0"):
+            again.load(self.scratch / "saves")
         self.assertEqual(trained(again, batches(4, seed=9)), rest)
         again.destroy()
-        strata.export(self.scratch / "saves" / "global_step4" / "strata", self.scratch / "exported")
         for name in ("exported", "module"):
             loaded = transformers.AutoModelForCausalLM.from_pretrained(self.scratch / name)
             for key, value in module.state_dict().items():

@@ -25,6 +25,7 @@ import safetensors.torch
 import torch
 from torch.nn import functional
 
+import strata
 from strata import deepspeed
 from strata.torch import Engine, trace
 from strata.torch.dlpack import tensor_at
@@ -317,6 +318,8 @@ class Weights(unittest.TestCase):
             train(engine, range(1, 2))
 
     def test_save_and_resume(self) -> None:
+        from .common import flip  # a script has no package
+
         with tempfile.TemporaryDirectory() as scratch:
             first = Engine(llama(), {**SINGLE, **tier("nvme", scratch)}, save=f"{scratch}/saves")
             train(first, range(2))
@@ -325,6 +328,10 @@ class Weights(unittest.TestCase):
             first.destroy()
             second = Engine(llama(initializer_range=0.5), {**SINGLE, **tier("cpu", "")}, example=batch_of(0))
             second.load(f"{scratch}/run")
+            flip(Path(scratch) / "run" / "global_step2" / "strata" / "set.0")
+            for alone in (False, True):
+                with self.assertRaisesRegex(strata.Error, "set.0"):
+                    second.load(f"{scratch}/run", weights_only=alone)
             self.assertEqual(train(second, range(2, 4)), wanted[0])
             self.assertTrue(all(torch.equal(value, wanted[1][name]) for name, value in weights(second).items()))
 

@@ -30,8 +30,9 @@ from .._handles import Config, Machine
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
+from .beside import random_states
 from .decoder import Behind, Decoder, decoder_of
-from .exported import names_of
+from .exported import buffers_of, names_of
 from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, watch_clipping
@@ -42,7 +43,7 @@ from .paged import Pager
 from .pages import cut, followed, over, pieces_of, read
 from .placed import check, device_of, dtype_of, leave, part, place
 from .ranks import agree, meet
-from .saves import Saves, random_states
+from .saves import Saves
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -496,7 +497,7 @@ class Engine(torch.nn.Module):
             rank = 0 if self._layers.comm is None else self._layers.comm.rank
             beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
             beside["optimizer"] = self.optimizer.state_dict()
-            beside["buffers"] = dict(self.module.named_buffers()) if rank == 0 else {}
+            beside["buffers"] = buffers_of(self.module) if rank == 0 else {}
             beside["names"] = names_of(self.module, self._kept) if rank == 0 else {}
             self._saves.save(self._layers, place, beside, latest)
             self.saved()
@@ -543,6 +544,9 @@ class Engine(torch.nn.Module):
         if weights_only:
             return load_weights(self, Path(directory), tag, strict, trusted)
         return load_all(self, Path(directory), tag, random_states, trusted)
+
+    def check_client_state(self, client_state: Any, place: Path) -> None:
+        """Raises where load() is not to take a checkpoint with it, before anything is changed."""
 
     def destroy(self) -> None:
         """End the engine; the parameters take their values with them.  More than once is fine."""

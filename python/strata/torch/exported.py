@@ -1,6 +1,7 @@
 """Checkpoints of an engine as safetensors, and as state dicts: under the module's names, at full precision or rounded.
 
     strata.export("checkpoints", "out", dtype="bf16")       writes out/model.safetensors
+    strata.export("checkpoints", "out", max_shard_size="5GB")    or model-00001-of-00003.safetensors, ..., and their index
 
 Weights are read part by part, with their checksums: what is written need not fit memory.
 """
@@ -8,12 +9,15 @@ Weights are read part by part, with their checksums: what is written need not fi
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -21,10 +25,11 @@ from .._abi import Text, encoded
 from .._calls import Stop
 from .._library import Library
 from .._report import abi
-from ..files import new_file, place_of
+from ..errors import Error, reading
+from ..files import new_files, place_of
 from ..layers import memory
+from .beside import read_beside
 from .pages import DTYPES, Kept, put, short
-from .saves import read_beside
 
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.bool: "BOOL"}
 _NAMES.update({torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"})
@@ -32,6 +37,11 @@ WANTED = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Part = Callable[[str, int, torch.Tensor, torch.dtype], None]  # tensor, its first element, values, the run's dtype
 Progress = Callable[[str, int, int], object]
+
+
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By every name, as a state dict has them, but for what torch.compile() puts into names."""
+    return {name.replace("_orig_mod.", ""): buffer for name, buffer in module.named_buffers(remove_duplicate=False)}
 
 
 def names_of(module: torch.nn.Module, kept: Iterable[Kept]) -> dict[str, str | None]:
@@ -51,6 +61,7 @@ class Saved:
     """A checkpoint of an engine."""
 
     place: Path  # of strata's
+    run: torch.dtype  # of its weights
     shapes: dict[str, torch.Size]  # of the engine's tensors
     frozen: set[str]
     names: dict[str, str | None]  # as names_of()
@@ -92,72 +103,168 @@ class Saved:
             name: self.buffers[name] if own is None else made[own] for name, own in self.names.items() if own not in left_out
         }
 
-    def write(self, path: Path, dtype: torch.dtype | None, progress: Progress | None = None) -> None:
-        """A file of safetensors.  dtype None: that of the run's weights; buffers keep theirs."""
-        run = DTYPES[{"fp32": "F32", "bf16": "BF16", "fp16": "F16"}[_manifest(self.place)["model"]["dtype"]]]
-        wanted = dtype or run
-        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-        begins: dict[str, list[int]] = {}
-        at = 0
-        for name, own in self.names.items():
-            shape, kind = (self.buffers[name].shape, self.buffers[name].dtype) if own is None else (self.shapes[own], wanted)
-            begins.setdefault(name if own is None else own, []).append(at)
-            header[name] = {
-                "dtype": _NAMES[kind],
-                "shape": list(shape),
-                "data_offsets": [at, at + shape.numel() * kind.itemsize],
-            }
-            at = header[name]["data_offsets"][1]
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with new_file(path, True, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, 8 + len(text) + at)
-            file.write(len(text).to_bytes(8, "little") + text)
-            base = file.tell()
-
-            def append(name: str, first: int, values: torch.Tensor) -> None:
-                for begin in begins.get(name, ()):
-                    file.seek(base + begin + first * values.dtype.itemsize)
-                    file.write(memory(values.data_ptr(), values.nbytes, values))
-
-            for name in (name for name, own in self.names.items() if own is None and self.buffers[name].numel() > 0):
-                append(name, 0, self.buffers[name].contiguous())
+    def write(
+        self,
+        directory: Path,
+        dtype: torch.dtype | None,
+        most: int | None = None,
+        overwrite: bool = True,
+        progress: Progress | None = None,
+    ) -> list[Path]:
+        """model.safetensors, or files of at most so many bytes and their index.  dtype None: that of the run's weights; buffers
+        keep theirs."""
+        wanted = dtype or self.run
+        for name in (name for name, own in self.names.items() if own is None and self.buffers[name].dtype not in _NAMES):
+            raise Error("E_INPUT", f"buffer {name} is {self.buffers[name].dtype}: a file of safetensors has none", exit_code=2)
+        shards = [_Shard(self, names, wanted) for names in self._cut(wanted, most)]
+        count = len(shards)
+        paths = [
+            directory / ("model.safetensors" if count == 1 else f"model-{i + 1:05d}-of-{count:05d}.safetensors")
+            for i in range(count)
+        ]
+        index = directory / "model.safetensors.index.json"
+        wholes = paths if count == 1 else [*paths, index]
+        there = _exported(directory)
+        if there and not overwrite:
+            raise FileExistsError(f"{there[0]} is there: overwrite replaces it")
+        for old in (old for old in there if not old.is_file()):
+            raise FileExistsError(errno.EEXIST, "is no file", str(old))
+        with new_files(wholes, overwrite, "wb", stale=[index] if count > 1 else []) as files:
+            for shard, file in zip(shards, files):
+                shard.begin(file)
+            if count > 1:
+                files[-1].write(_index(shards, paths))
 
             def take(name: str, first: int, part: torch.Tensor, kind: torch.dtype) -> None:
                 rounded = torch.empty(part.shape, dtype=wanted)
                 put(part, rounded, kind == wanted)
-                append(name, first, rounded)
+                for shard in shards:
+                    shard.append(name, first, rounded)
 
             self.read(take, progress)
+        for old in there:
+            if old not in wholes:
+                old.unlink(missing_ok=True)
+        return wholes
+
+    def _cut(self, wanted: torch.dtype, most: int | None) -> list[list[str]]:
+        """As huggingface_hub cuts: in order, and what is larger by itself."""
+        made: list[list[str]] = []
+        here: list[str] = []
+        total = 0
+        for name in self.names:
+            size = self.bytes_of(name, wanted)
+            if most is not None and size > most:
+                made.append([name])
+                continue
+            if most is not None and total + size > most:
+                made.append(here)
+                here, total = [], 0
+            here.append(name)
+            total += size
+        return [*made, here] if here or not made else made
+
+    def bytes_of(self, name: str, wanted: torch.dtype) -> int:
+        shape, kind = self._kind(name, wanted)
+        return shape.numel() * kind.itemsize
+
+    def _kind(self, name: str, wanted: torch.dtype) -> tuple[torch.Size, torch.dtype]:
+        own = self.names[name]
+        return (self.buffers[name].shape, self.buffers[name].dtype) if own is None else (self.shapes[own], wanted)
 
 
-def _manifest(place: Path) -> Any:
-    return json.loads((place / "manifest.json").read_bytes())
+class _Shard:
+    """A file of safetensors: where each of its tensors lies in it."""
+
+    def __init__(self, saved: Saved, names: Sequence[str], wanted: torch.dtype) -> None:
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        self.names, self.bytes = names, 0
+        self._begins: dict[str, list[int]] = {}
+        self._buffers = {name: saved.buffers[name] for name in names if saved.names[name] is None}
+        for name in names:
+            shape, kind = saved._kind(name, wanted)
+            begin, self.bytes = self.bytes, self.bytes + shape.numel() * kind.itemsize
+            self._begins.setdefault(saved.names[name] or "", []).append(begin)
+            header[name] = {"dtype": _NAMES[kind], "shape": list(shape), "data_offsets": [begin, self.bytes]}
+        text = json.dumps(header).encode()
+        self._header = text + b" " * (-len(text) % 8)
+
+    def begin(self, file: IO[Any]) -> None:
+        self._file, self._base = file, 8 + len(self._header)
+        os.posix_fallocate(file.fileno(), 0, self._base + self.bytes)
+        file.write(len(self._header).to_bytes(8, "little") + self._header)
+        for begin, buffer in zip(self._begins.get("", ()), self._buffers.values()):
+            self._put(begin, buffer.contiguous())
+
+    def append(self, own: str, first: int, values: torch.Tensor) -> None:
+        """A part of one of the engine's tensors, under each of its names here."""
+        for begin in self._begins.get(own, ()):
+            self._put(begin + first * values.dtype.itemsize, values)
+
+    def _put(self, at: int, values: torch.Tensor) -> None:
+        if values.numel() > 0:
+            self._file.seek(self._base + at)
+            self._file.write(memory(values.data_ptr(), values.nbytes, values))
 
 
-def saved_at(checkpoint: Text, tag: str | None = None, trusted: bool = False) -> Saved:
-    """A directory of checkpoints, or one of them.  trusted: as for Engine.load()."""
-    place = place_of(checkpoint, tag)
-    if place is None:
-        raise FileNotFoundError(f"{os.fsdecode(checkpoint)} has no checkpoint {tag or 'that its latest names'} of an engine's")
-    told = _manifest(place / "strata")["tensors"]
+def _index(shards: Sequence[_Shard], paths: Sequence[Path]) -> bytes:
+    files = {name: path.name for shard, path in zip(shards, paths) for name in shard.names}
+    told = {"metadata": {"total_size": sum(shard.bytes for shard in shards)}, "weight_map": files}
+    return (json.dumps(told, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _exported(directory: Path) -> list[Path]:
+    """What another export has left there."""
+    ours = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+    return sorted(path for path in directory.iterdir() if ours.fullmatch(path.name)) if directory.is_dir() else []
+
+
+def bytes_of(size: int | str | None) -> int | None:
+    """5000, "5GB", "200MB": powers of ten, as transformers' max_shard_size."""
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "": 1}
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]B|)\s*", str(size), re.IGNORECASE)
+    if size is not None and (found is None or float(found[1]) * units[found[2].upper()] < 1):
+        raise ValueError(f'max_shard_size is {size!r}: a number of bytes, or such as "5GB", "200MB", is possible')
+    return None if found is None else int(float(found[1]) * units[found[2].upper()])
+
+
+def saved_of(place: Path, beside: dict[str, Any]) -> Saved:
+    """beside: what rank 0 has saved."""
+    manifest = beside["manifest"]
+    told = manifest["tensors"]
     shapes = {t["name"]: torch.Size(int(size) for size in t.get("shape", "").split("x") if size) for t in told}
-    beside = read_beside(place, 0, trusted)
-    buffers = beside["buffers"]
-    names = beside.get("names") or {**{name: name for name in shapes}, **dict.fromkeys(buffers)}
-    names = {name: own for name, own in names.items() if own is not None or name in buffers}
-    return Saved(place / "strata", shapes, {t["name"] for t in told if t["group"] == "frozen"}, names, buffers)
+    run = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[manifest["model"]["dtype"]]
+    frozen = {t["name"] for t in told if t["group"] == "frozen"}
+    with reading(beside["path"]):
+        for own in beside["names"].values():
+            if own is not None and own not in shapes:
+                raise ValueError(f"it names {own}, which the checkpoint has not")
+    return Saved(place / "strata", run, shapes, frozen, dict(beside["names"]), beside["buffers"])
 
 
-def export(checkpoint: Text, out: Text, dtype: str | None, overwrite: bool, progress: Progress | None) -> Path:
+def saved_at(checkpoint: Text, tag: str | None = None) -> Saved:
+    """A directory of checkpoints, or one of them."""
+    place = place_of(checkpoint, tag)
+    return saved_of(place, read_beside(place, 0))
+
+
+def export(
+    place: Path, directory: Path, dtype: str | None, overwrite: bool, most: int | str | None, progress: Progress | None
+) -> Path:
     """Of strata.export()."""
     if dtype is not None and dtype not in WANTED:
         raise ValueError(f"dtype is {dtype}: {', '.join(WANTED)} are possible")
-    saved = saved_at(checkpoint)
-    directory = Path(os.fsdecode(out))
-    path = directory / "model.safetensors"
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there: overwrite=True replaces it")
+    shard = bytes_of(most)
+    saved = saved_at(place)
+    made = not directory.exists()
+    if directory.is_symlink() if made else not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "no directory: name another one", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
-    saved.write(path, WANTED[dtype] if dtype else None, progress)
+    try:
+        saved.write(directory, WANTED[dtype] if dtype else None, shard, overwrite, progress)
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                directory.rmdir()
+        raise
     return directory

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +38,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def check(self) -> None:
         """What the engine computes with for the run may not change: that would be without effect."""
-        for group in self.param_groups:
+        self._check(self.param_groups)
+
+    def _check(self, groups: Iterable[dict[str, Any]]) -> None:
+        for group in groups:
             for name, value in self._fixed.items():
                 given = group.get(name, value)
                 if (list(given) if isinstance(given, tuple) else given) != value:
@@ -45,11 +49,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def betas(self) -> dict[str, list[float]]:
         """Of each group, as Layers.end() takes them."""
+        return self._betas(self.param_groups)
+
+    def _betas(self, groups: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
         if "betas" in self.defaults:
-            pairs = [group.get("betas", self.defaults["betas"]) for group in self.param_groups]
+            pairs = [group.get("betas", self.defaults["betas"]) for group in groups]
             return {"beta1": [float(pair[0]) for pair in pairs], "beta2": [float(pair[1]) for pair in pairs]}
         if "momentum" in self.defaults:
-            return {"beta1": [float(group.get("momentum", self.defaults["momentum"])) for group in self.param_groups]}
+            return {"beta1": [float(group.get("momentum", self.defaults["momentum"])) for group in groups]}
         return {}
 
     def stepped(self) -> None:
@@ -89,10 +96,17 @@ class Optimizer(torch.optim.Optimizer):
         return {"state": {}, "param_groups": super().state_dict()["param_groups"]}
 
     def check_state(self, state_dict: dict[str, Any]) -> None:
-        """Whether load_state_dict() takes it."""
+        """Whether load_state_dict() takes it, and step() what is there then."""
         saved = state_dict["param_groups"]
         if [len(group["params"]) for group in saved] != [len(group["params"]) for group in self.param_groups]:
             raise ValueError("the state is of other groups of parameters than this optimizer's")
+        merged = [{**group, **values} for group, values in zip(self.param_groups, saved)]
+        self._check(merged)
+        self._betas(merged)
+        for group in merged:
+            for name in ("lr", "weight_decay"):
+                if not 0 <= float(group[name]) < math.inf:
+                    raise ValueError(f"{name} of {group[name]} in a group")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.check_state(state_dict)

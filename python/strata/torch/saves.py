@@ -8,23 +8,16 @@ step20.old/             the one that was replaced, for as long as that takes; lo
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import logging
 import os
-import pickle
-import random
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..errors import Error
-from ..layers import Layers, memory
+from ..layers import Layers
+from .beside import told_of, write_beside
 from .ranks import agree
 
 
@@ -75,7 +68,8 @@ class Saves:
         agree(layers.comm, error, "the place of a checkpoint")
         try:
             try:
-                _write_beside(new, rank, step, beside)
+                for path, data in write_beside(new, rank, step, beside).items():
+                    _write(path, data)
             except Exception as raised:
                 error = raised
             agree(layers.comm, error, "what is saved beside a checkpoint")
@@ -101,7 +95,7 @@ class Saves:
             return
         for name in sorted(os.listdir(self._own)):
             new = name.startswith("step-") and name >= _name(step) and name not in self._made
-            if new and (self._run is None or _told(Path(self._own, name), "id") != self._run):
+            if new and (self._run is None or told_of(Path(self._own, name), "id") != self._run):
                 raise RuntimeError(
                     f"{self._own} has {name} of another run: go on from there by load(), name another directory with "
                     "save=, or replace it with overwrite=True"
@@ -153,32 +147,10 @@ class Saves:
             raise
         self._under_way = None
 
-    def read(
-        self, layers: Layers, directory: Path, tag: str | None, trusted: bool
-    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """A checkpoint's directory, what rank 0 has saved beside it, and what this rank has.  trusted: objects of any class."""
-        latest = directory / "latest"
-        tag = tag or (latest.read_text().strip() if latest.is_file() else "latest")
-        place = directory / tag
-        old = place.with_name(place.name + ".old")
-        if not place.exists() and (old / "client-0.pt").is_file():
-            place = old
-        if not (place / "client-0.pt").is_file():
-            names = (found.parent.name for found in directory.glob("*/client-0.pt"))
-            there = ", ".join(sorted(name for name in names if not name.endswith((".new", ".old"))))
-            raise FileNotFoundError(
-                f"{directory} has no checkpoint {tag}: " + (f"there are {there}" if there else "it has none")
-            )
-        rank = _rank(layers)
-        shared = read_beside(place, 0, trusted)
-        own = read_beside(place, rank, trusted) if rank > 0 and (place / f"client-{rank}.pt").exists() else shared
-        packed = own["client_state"]
-        inner = io.BytesIO(memory(packed.data_ptr(), packed.numel(), packed))
-        return place, shared, {**own, "client_state": _made(place / f"client-{rank}.pt", inner, trusted)}
-
     def resume(self, layers: Layers, place: Path) -> None:
+        run = told_of(place / "strata", "id")
         layers.resume(place / "strata")
-        self._run = _told(place / "strata", "id")
+        self._run = run
         self._whole, self._changed = (_step_of(layers), str(place / "strata")), False
 
 
@@ -197,47 +169,11 @@ def _is_of(checkpoint: str | None, step: int) -> bool:
     return checkpoint is not None and os.path.basename(checkpoint) == _name(step)
 
 
-def _write_beside(new: Path, rank: int, step: int, beside: dict[str, Any]) -> None:
-    inner, file = io.BytesIO(), io.BytesIO()
-    torch.save(beside["client_state"], inner)  # apart: it may have objects of any class
-    torch.save({**beside, "client_state": torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)}, file)
-    told = {"step": step, "sha256": hashlib.sha256(file.getbuffer()).hexdigest()}
-    for name, data in ((f"client-{rank}.pt", file.getbuffer()), (f"client-{rank}.json", json.dumps(told).encode())):
-        _write(new / name, data)
-
-
 def _write(path: Path, data: bytes | memoryview) -> None:
     with open(path, "wb") as out:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
-
-
-def read_beside(place: Path, rank: int, trusted: bool = False) -> dict[str, Any]:
-    path = place / f"client-{rank}.pt"
-    data = path.read_bytes()
-    try:
-        told = json.loads(path.with_suffix(".json").read_bytes())
-        step, wanted = told["step"], told["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Error("E_CORRUPT", f"{path.with_suffix('.json')} is damaged") from error
-    if hashlib.sha256(data).hexdigest() != wanted:
-        raise Error("E_CORRUPT", f"{path} is damaged: its checksum differs")
-    trained = _told(place / "strata", "step")
-    if trained != step:
-        raise Error("E_CORRUPT", f"{path} is of step {step}, and {place / 'strata'} of step {trained}")
-    made: dict[str, Any] = _made(path, io.BytesIO(data), trusted)
-    return made
-
-
-def _made(path: Path, data: io.BytesIO, trusted: bool) -> Any:
-    try:
-        return torch.load(data, weights_only=not trusted)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} has objects that are more than tensors and plain values: load(trusted=True) makes them, which runs what "
-            f"the file says ({str(error).splitlines()[0]})"
-        ) from None
 
 
 def _link(source: str, place: Path) -> None:
@@ -302,27 +238,3 @@ def _step_of(layers: Layers) -> int:
 
 def _name(step: int) -> str:
     return f"step-{step:08d}"
-
-
-def _told(checkpoint: Path, what: str) -> Any:
-    """What a checkpoint's manifest says of its run."""
-    path = checkpoint / "manifest.json"
-    try:
-        return json.loads(path.read_bytes())["run"][what]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Error("E_CORRUPT", f"{path} is damaged") from error
-
-
-def random_states() -> dict[str, Any]:
-    states = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if "numpy" in sys.modules:
-        name, keys, *more = sys.modules["numpy"].random.get_state()
-        states["numpy"] = (name, keys.tolist(), *more)  # without objects of numpy's
-    return states
-
-
-def set_random_states(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    torch.set_rng_state(states["torch"])
-    if "numpy" in states and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(states["numpy"])

@@ -17,6 +17,7 @@ import torch
 
 from ..._handles import Named, file_of
 from ..._report import abi, got
+from ...files import latest_of
 from ...layers import Step
 from ...torch import Engine
 from ...torch.pages import cast_norms
@@ -276,7 +277,6 @@ class DeepSpeedEngine(Engine):
         if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
             logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
             return None, None
-        tag = tag or (Path(load_dir) / "latest").read_text().strip()
         alone = load_module_only or not load_optimizer_states
         what = {"weights_only": True, "strict": load_module_strict} if alone else {}
         told = self.load(load_dir, tag, random_states=False, trusted=True, **what)  # trusted, as DeepSpeed's
@@ -285,7 +285,14 @@ class DeepSpeedEngine(Engine):
         scheduled = load_lr_scheduler_states and not load_module_only
         if scheduled and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(told["lr_scheduler"])
-        return os.path.join(load_dir, tag), told["client_state"]
+        return os.path.join(load_dir, tag or latest_of(Path(load_dir))), told["client_state"]
+
+    def check_client_state(self, client_state: Any, place: Path) -> None:
+        told = client_state if isinstance(client_state, dict) else {}
+        counts, scheduler = told.get("counts"), told.get("lr_scheduler", ())
+        whole = "client_state" in told and isinstance(counts, dict) and set(counts) == set(_COUNTS)
+        if not whole or not isinstance(scheduler, (dict, type(None))):
+            raise ValueError(f"{place} was not made by save_checkpoint(): strata.torch.Engine.load() reads it")
 
     def compile(self, backend: Any = None, compile_kwargs: Mapping[str, Any] | None = None, **more: Any) -> None:
         """torch.compile of the module, in place."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ...torch.exported import saved_at
+from ...files import new_file
+from ...torch.exported import bytes_of, saved_at
 from .._install import missing
 
 __getattr__ = missing(__name__)
@@ -17,7 +18,7 @@ def get_fp32_state_dict_from_zero_checkpoint(
     checkpoint_dir: str, tag: str | None = None, exclude_frozen_parameters: bool = False, lazy_mode: bool = False
 ) -> dict[str, torch.Tensor]:
     """Masters and buffers by the module's names.  lazy_mode: all of it is read at once in any case."""
-    return saved_at(checkpoint_dir, tag, trusted=True).state_dict(exclude_frozen_parameters)
+    return saved_at(checkpoint_dir, tag).state_dict(exclude_frozen_parameters)
 
 
 def convert_zero_checkpoint_to_fp32_state_dict(
@@ -28,15 +29,16 @@ def convert_zero_checkpoint_to_fp32_state_dict(
     tag: str | None = None,
     exclude_frozen_parameters: bool = False,
 ) -> None:
-    """One file, pytorch_model.bin or model.safetensors: max_shard_size does not cut it."""
-    saved = saved_at(checkpoint_dir, tag, trusted=True)
+    """pytorch_model.bin, which max_shard_size does not cut, or model.safetensors, which it does."""
+    saved, most = saved_at(checkpoint_dir, tag), bytes_of(max_shard_size)
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     if safe_serialization:
         if exclude_frozen_parameters:
             saved.names = {name: own for name, own in saved.names.items() if own not in saved.frozen}
-        saved.write(Path(output_dir, "model.safetensors"), torch.float32)
-    else:
-        torch.save(saved.state_dict(exclude_frozen_parameters), Path(output_dir, "pytorch_model.bin"))
+        saved.write(Path(output_dir), torch.float32, most)
+        return
+    with new_file(Path(output_dir, "pytorch_model.bin"), True, "wb") as file:
+        torch.save(saved.state_dict(exclude_frozen_parameters), file)
 
 
 def load_state_dict_from_zero_checkpoint(
