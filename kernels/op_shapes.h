@@ -117,6 +117,14 @@ struct st_expert_matmul {
     strata_dtype ab_dtype, c_dtype;
 };
 
+/* A slice's rows of one side in fp32, in the other's dtype; both fp32: times a factor. */
+struct st_expert_cast {
+    struct st_experts of;
+    uint32_t cols;
+    strata_dtype to, from;
+    float factor;
+};
+
 /* The gate of an expert's feed-forward: activation(gate) * up, gates of a row before its ups.  If limit is not 0 that of gpt_oss
  * instead, gates and ups alternating: g / (1 + exp(-alpha g)) (u + 1) with g = min(gate, limit), u = up within -limit .. limit.
  */

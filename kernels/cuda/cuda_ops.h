@@ -104,6 +104,8 @@ ST_CUDA_API cudaError_t st_cuda_experts_gather(cudaStream_t stream, const struct
                                                const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_experts_matmul(cudaStream_t stream, const struct st_expert_matmul *mm, void *c, const void *a,
                                                const void *b, const void *bias, const int32_t *offsets);
+ST_CUDA_API cudaError_t st_cuda_experts_cast(cudaStream_t stream, const struct st_expert_cast *cast, void *to, const void *from,
+                                             const int32_t *offsets);
 ST_CUDA_API cudaError_t st_cuda_experts_bias_backward(cudaStream_t stream, const struct st_experts *of, float *dbias,
                                                       uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
                                                       strata_dtype dt);

@@ -372,6 +372,48 @@ cudaError_t st_cuda_experts_gather(cudaStream_t stream, const struct st_experts 
     });
 }
 
+template <strata_dtype TO, strata_dtype FROM>
+static __global__ void __launch_bounds__(ROW_THREADS) cast_rows(const struct st_experts of, void *to, const void *from,
+                                                                const int32_t *offsets, uint32_t cols, float factor, bool wide)
+{
+    const uint64_t row = blockIdx.x;
+
+    if (row >= rows_of(of, offsets))
+        return;
+    for (uint64_t c = threadIdx.x * ST_RUN; c < cols; c += ROW_THREADS * ST_RUN) {
+        const uint32_t count = st_run_count(c, cols);
+        float x[ST_RUN];
+
+        st_load<FROM>(x, from, row * cols + c, count, wide);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++)
+            x[i] = TO == FROM ? __fmul_rn(x[i], factor) : x[i];
+        st_store<TO>(to, row * cols + c, x, count, wide);
+    }
+}
+
+cudaError_t st_cuda_experts_cast(cudaStream_t stream, const struct st_expert_cast *cast, void *to, const void *from,
+                                 const int32_t *offsets)
+{
+    const struct st_experts *of = &cast->of;
+    const bool wide = cast->cols % ST_RUN == 0 && st_are_aligned({to, from});
+
+    if (cast->to != STRATA_F32 && cast->from != STRATA_F32)
+        return cudaErrorInvalidValue;
+    if (rows_most(of) == 0)
+        return cudaSuccess;
+    return st_by_dtype(cast->to == STRATA_F32 ? cast->from : cast->to, [&](auto tag) {
+        constexpr strata_dtype dt = decltype(tag)::value;
+
+        if (cast->to == STRATA_F32)
+            ST_LAUNCH((cast_rows<STRATA_F32, dt>), rows_most(of), ROW_THREADS, 0, stream, *of, to, from, offsets, cast->cols,
+                      cast->factor, wide);
+        else
+            ST_LAUNCH((cast_rows<dt, STRATA_F32>), rows_most(of), ROW_THREADS, 0, stream, *of, to, from, offsets, cast->cols,
+                      cast->factor, wide);
+    });
+}
+
 /* A thread for a column of an expert, rows in index order. */
 template <strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS) bias_backward(const struct st_experts of, float *dbias, uint64_t stride,

@@ -380,6 +380,17 @@ static strata_status timed_experts_matmul(struct st_device *dev, const struct st
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_matmul(c.inner, mm, out, a, b, bias, offsets) : c.st);
 }
 
+static strata_status timed_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                        const int32_t *offsets)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_EXPERTS_CAST, .dt = cast->from, .other = cast->to, .rows = rows_of(&cast->of), .cols = cast->cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->experts_cast(c.inner, cast, to, from, offsets) : c.st);
+}
+
 static strata_status timed_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias,
                                                  uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
                                                  strata_dtype dt)

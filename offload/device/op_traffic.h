@@ -70,6 +70,7 @@ struct st_device_op_row {
     X(ROUTE_BACKWARD, route_backward, .values = 1, .floats = 1, .lse = 3)                                  \
     X(EXPERTS_GATHER, experts_gather, .values = 2, .row_bytes = 4) /* rows: the slice's, were all experts' equal */ \
     X(EXPERTS_MATMUL, experts_matmul, .operands = 1, .others = 1, .flops = 2) /* of one expert; state_bytes: more matrices */ \
+    X(EXPERTS_CAST, experts_cast, .values = 1, .others = 1)                                                \
     X(EXPERTS_BIAS_BACKWARD, experts_bias_backward, .values = 1, .sums = 1)                                \
     X(EXPERTS_GATED_FORWARD, experts_gated_forward, .values = 3)                                           \
     X(EXPERTS_GATED_BACKWARD, experts_gated_backward, .values = 5)                                         \

@@ -115,6 +115,9 @@ struct st_tensor_ops {
     /* The bits of an expert's result depend on its operands and on how many rows it has, on nothing of other experts. */
     strata_status (*experts_matmul)(struct st_device *dev, const struct st_expert_matmul *mm, void *c, const void *a,
                                     const void *b, const void *bias, const int32_t *offsets);
+    /* to [rows, cols] = from, over the slice's rows; to may be from if both are fp32. */
+    strata_status (*experts_cast)(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                  const int32_t *offsets);
     /* dbias[cols] f32 of each expert += column sums of its rows of dy. */
     strata_status (*experts_bias_backward)(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
                                            const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt);

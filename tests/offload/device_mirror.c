@@ -383,6 +383,14 @@ static strata_status mirror_experts_matmul(struct st_device *dev, const struct s
     return leave(m, m->ops->tensors->experts_matmul(m->inner, mm, at(m, c), at(m, a), at(m, b), at(m, bias), at(m, offsets)));
 }
 
+static strata_status mirror_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                         const int32_t *offsets)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->experts_cast(m->inner, cast, at(m, to), at(m, from), at(m, offsets)));
+}
+
 static strata_status mirror_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias,
                                                   uint64_t stride, const void *dy, const int32_t *offsets, uint32_t cols,
                                                   strata_dtype dt)
@@ -587,6 +595,7 @@ static const struct st_tensor_ops mirror_tensors = {
     .route_backward = mirror_route_backward,
     .experts_gather = mirror_experts_gather,
     .experts_matmul = mirror_experts_matmul,
+    .experts_cast = mirror_experts_cast,
     .experts_bias_backward = mirror_experts_bias_backward,
     .experts_gated_forward = mirror_experts_gated_forward,
     .experts_gated_backward = mirror_experts_gated_backward,

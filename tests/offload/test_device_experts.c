@@ -519,6 +519,39 @@ TEST(gates_match)
     df_each_dtype(check_gates);
 }
 
+/* The slice's rows alone. */
+static void check_cast(struct df_device *d, strata_dtype dt)
+{
+    enum { COLS = 37, MOST = 20 * 2 * COLS };
+    const struct routing g = routing_create(d, 20, 6, 2, ONE_EMPTY);
+    struct st_expert_cast cast = {.of = slice_of(&g.route, 1, 3), .cols = COLS, .to = STRATA_F32, .from = dt, .factor = 1.0f};
+    const uint64_t elems = (uint64_t)(g.offsets[4] - g.offsets[1]) * COLS;
+    void *in = df_random(d, MOST, dt, 1, 3, 0), *out = df_random(d, MOST, dt, 2, 1, 0);
+    float *wide = df_random(d, MOST, STRATA_F32, 3, 1, 0);
+    double *x = df_doubles(in, MOST, dt), *want = df_doubles(wide, MOST, STRATA_F32), *want_out = df_doubles(out, MOST, dt);
+
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = want_out[i] = x[i];
+    df_ok(d->tensors->experts_cast(d->dev, &cast, wide, in, g.offsets));
+    df_assert_close("widened", wide, STRATA_F32, want, MOST, 0);
+    cast.to = dt;
+    cast.from = STRATA_F32;
+    df_ok(d->tensors->experts_cast(d->dev, &cast, out, wide, g.offsets));
+    df_assert_close("rounded", out, dt, want_out, MOST, 0);
+    cast.to = STRATA_F32;
+    cast.factor = 0.5f;
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = x[i] / 2;
+    df_ok(d->tensors->experts_cast(d->dev, &cast, wide, wide, g.offsets));
+    df_assert_close("scaled", wide, STRATA_F32, want, MOST, 0);
+    free(x), free(want), free(want_out);
+}
+
+TEST(casts_match)
+{
+    df_each_dtype(check_cast);
+}
+
 /* --- a shared expert, and clipping --- */
 
 static void check_shared(struct df_device *d, strata_dtype dt)

@@ -79,6 +79,7 @@ static const struct row table[] = {
     /* three experts with a matrix of 4096 bytes */
     {SHAPE(EXPERTS_MATMUL, BF16, C_BF16, .rows = 100, .cols = 64, .depth = 32, .state_bytes = 4096),
      12800 + 6400 + 3 * 4096, 409600},
+    {SHAPE(EXPERTS_CAST, BF16, .other = STRATA_F32, .rows = 100, .cols = 64), 12800 + 25600, 0},
     {SHAPE(EXPERTS_BIAS_BACKWARD, BF16, .rows = 100, .cols = 64), 2 * 256 + 12800, 0},
     {SHAPE(EXPERTS_GATED_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 25600, 0},
     {SHAPE(EXPERTS_GATED_BACKWARD, BF16, .rows = 100, .cols = 64, .more.values = 1), 25600 + 12800 + 25600 + 12800, 0},

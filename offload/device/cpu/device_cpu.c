@@ -273,6 +273,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .route_backward = st_cpu_route_backward,
     .experts_gather = st_cpu_experts_gather,
     .experts_matmul = st_cpu_experts_matmul,
+    .experts_cast = st_cpu_experts_cast,
     .experts_bias_backward = st_cpu_experts_bias_backward,
     .experts_gated_forward = st_cpu_experts_gated_forward,
     .experts_gated_backward = st_cpu_experts_gated_backward,

@@ -11,6 +11,7 @@ struct routed_job {
     const struct st_route *route;
     const struct st_experts *of;
     const struct st_gate *gate;
+    const struct st_expert_cast *cast;
     void *y, *dx, *dlogits;
     const void *x, *d, *logits;
     float *sum, *w_out, *p_out;
@@ -211,6 +212,31 @@ strata_status st_cpu_experts_bias_backward(struct st_device *dev, const struct s
 
     st_workers_run(cpu->workers, bias_item, &job, of->count * st_run_count(ST_ITEM_COLUMNS, cols));
     return STRATA_OK;
+}
+
+static void cast_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct routed_job *job = ctx;
+    const struct st_expert_cast *c = job->cast;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+    void *to = st_elem_mut(job->y, r.first * c->cols, c->to);
+    const void *from = st_elem(job->x, r.first * c->cols, c->from);
+
+    (void)worker;
+    if (c->to == c->from)
+        job->ops->scale(to, from, c->factor, r.count * c->cols, STRATA_F32);
+    else if (c->to == STRATA_F32)
+        job->ops->widen_rows(to, c->cols, from, c->cols, (uint32_t)r.count, c->cols, c->from);
+    else
+        job->ops->round_rows(to, c->cols, from, c->cols, (uint32_t)r.count, c->cols, c->to);
+}
+
+strata_status st_cpu_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                  const int32_t *offsets)
+{
+    struct routed_job job = {.cast = cast, .y = to, .x = from};
+
+    return run(dev, &job, cast_item, rows_of(&cast->of, offsets), st_rows_per_item(cast->cols));
 }
 
 /* --- gates --- */

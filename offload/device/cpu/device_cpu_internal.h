@@ -124,6 +124,8 @@ strata_status st_cpu_experts_gather(struct st_device *dev, const struct st_exper
                                     const int32_t *order, const int32_t *offsets, uint32_t cols, strata_dtype dt);
 strata_status st_cpu_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
                                            const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt);
+strata_status st_cpu_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                  const int32_t *offsets);
 strata_status st_cpu_experts_gated_forward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,
                                            void *y, const void *gate_up, const int32_t *offsets, uint32_t ffn, strata_dtype dt);
 strata_status st_cpu_experts_gated_backward(struct st_device *dev, const struct st_experts *of, const struct st_gate *gate,

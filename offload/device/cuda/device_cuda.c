@@ -315,6 +315,7 @@ const struct st_tensor_ops st_tensor_cuda_ops = {
     .route_backward = st_cuda_dev_route_backward,
     .experts_gather = st_cuda_dev_experts_gather,
     .experts_matmul = st_cuda_dev_experts_matmul,
+    .experts_cast = st_cuda_dev_experts_cast,
     .experts_bias_backward = st_cuda_dev_experts_bias_backward,
     .experts_gated_forward = st_cuda_dev_experts_gated_forward,
     .experts_gated_backward = st_cuda_dev_experts_gated_backward,

@@ -272,6 +272,12 @@ strata_status st_cuda_dev_experts_matmul(struct st_device *dev, const struct st_
     return launched("experts_matmul", st_cuda_experts_matmul(enter(dev), mm, c, a, b, bias, offsets));
 }
 
+strata_status st_cuda_dev_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
+                                       const int32_t *offsets)
+{
+    return launched("experts_cast", st_cuda_experts_cast(enter(dev), cast, to, from, offsets));
+}
+
 strata_status st_cuda_dev_experts_bias_backward(struct st_device *dev, const struct st_experts *of, float *dbias, uint64_t stride,
                                                 const void *dy, const int32_t *offsets, uint32_t cols, strata_dtype dt)
 {
