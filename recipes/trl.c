@@ -37,7 +37,7 @@ static const struct st_field model_rows[] = {
     {.path = "lora_modules_to_save", .type = ST_FIELD_ANY, .help = "modules_to_save: a list of names"},
     {.path = "use_rslora", .type = ST_FIELD_BOOL, .fallback = "false", .help = "alpha / sqrt r instead of alpha / r"},
     ST_RECIPE_OFF("use_dora", BOOL, "false", "DoRA is not in this version"),
-    ST_RECIPE_OFF("lora_target_parameters", ANY, NULL, "adapters are of linear layers: lora_target_modules"),
+    {.path = "lora_target_parameters", .type = ST_FIELD_ANY, .help = "target_parameters: stacks of experts, such as mlp.experts.down_proj; lora_dropout must be 0 then"},
     ST_RECIPE_OFF("lora_task_type", TEXT, "CAUSAL_LM", "language models are trained here: CAUSAL_LM"),
     {.path = "load_in_4bit", .type = ST_FIELD_BOOL, .fallback = "false", .help = "linear weights in 4 bits (strata.quantization), with use_peft"},
     ST_RECIPE_OFF("load_in_8bit", BOOL, "false", "4 bits are the one width in this version: load_in_4bit"),
@@ -108,19 +108,25 @@ static const struct st_section sections[] = {
 static void resolve_adapter(struct strata_recipe *r)
 {
     const char *targets = st_trainer_names(r, "lora_target_modules", true),
-               *saves = st_trainer_names(r, "lora_modules_to_save", false);
+               *saves = st_trainer_names(r, "lora_modules_to_save", false),
+               *parameters = st_trainer_names(r, "lora_target_parameters", false);
 
-    st_recipe_put(r, "use_peft", "strata.lora", "{\"r\":%.0f,\"lora_alpha\":%s,\"lora_dropout\":%s,\"use_rslora\":%s%s%s%s%s}",
+    if (parameters != NULL && st_recipe_number(r, "lora_dropout") > 0)
+        st_recipe_reject(r, "lora_target_parameters", "PEFT wants no dropout beside it: lora_dropout: 0");
+    st_recipe_put(r, "use_peft", "strata.lora",
+                  "{\"r\":%.0f,\"lora_alpha\":%s,\"lora_dropout\":%s,\"use_rslora\":%s%s%s%s%s%s%s}",
                   st_recipe_number(r, "lora_r"), st_recipe_real(r, st_recipe_number(r, "lora_alpha")),
                   st_recipe_real(r, st_recipe_number(r, "lora_dropout")), st_recipe_on(r, "use_rslora") ? "true" : "false",
                   targets != NULL ? ",\"target_modules\":" : "", targets != NULL ? targets : "",
-                  saves != NULL ? ",\"modules_to_save\":" : "", saves != NULL ? saves : "");
+                  saves != NULL ? ",\"modules_to_save\":" : "", saves != NULL ? saves : "",
+                  parameters != NULL ? ",\"target_parameters\":" : "", parameters != NULL ? parameters : "");
 }
 
 static void leave_adapter(struct strata_recipe *r)
 {
-    static const char *const keys[] = {"lora_r",    "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
-                                       "use_rslora"};
+    static const char *const keys[] = {
+        "lora_r",    "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save", "lora_target_parameters",
+        "use_rslora"};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (st_recipe_given(r, keys[i]))

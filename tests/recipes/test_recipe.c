@@ -255,6 +255,9 @@ TEST(trls_keys)
          "{\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0,\"use_rslora\":false,\"target_modules\":[\"q\",\"k\"],\"modules_to_"
          "save\":[\"lm_"
          "head\"]}"},
+        {"use_peft: true\nlora_dropout: 0\nlora_target_parameters: [mlp.experts.down_proj]", "strata.lora",
+         "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0,\"use_rslora\":false,\"target_parameters\":[\"mlp.experts.down_proj\"]"
+         "}"},
         {"use_peft: true\nlora_target_modules: [all-linear]", "strata.lora",
          "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false,\"target_modules\":\"all-linear\"}"},
         {"use_peft: true\nload_in_4bit: true", "strata.quantization", "\"nf4\""},
