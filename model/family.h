@@ -9,6 +9,7 @@
 
 #include "model/model.h"
 
+#define ST_EXPERTS_STACKED  "mlp.experts" /* of all families, in names of stacked experts in a block */
 #define ST_GPT2_VOCAB       50257u
 #define ST_GPT2_END_OF_TEXT 50256u /* also marks the beginning of a text */
 

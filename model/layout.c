@@ -153,6 +153,7 @@ struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m)
     const struct st_model_config *c = &m->config;
     const uint32_t most = c->experts_chosen < m->slice_experts ? c->experts_chosen : m->slice_experts;
     const uint64_t row = rows_of(m) * most * m->value_bytes;
+    const uint64_t wide = m->experts_rank > 0 && m->batch.dtype != STRATA_F32 ? rows_of(m) * most * sizeof(float) : 0;
     struct st_slice_workspace l;
     uint64_t end = 0;
 
@@ -161,6 +162,9 @@ struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m)
     l.fc = take(&end, row * 2 * c->expert_ffn);
     l.gated = take(&end, row * c->expert_ffn);
     l.widened = take(&end, m->batch.nf4 ? m->slice_experts * st_model_expert_elems(c) * m->value_bytes : 0);
+    l.wide_in = take(&end, wide * larger(c->hidden, c->expert_ffn));
+    l.wide_out = take(&end, wide * larger(c->hidden, 2 * c->expert_ffn));
+    l.ranks = take(&end, (1 + ST_EXPERT_ADAPTERS) * rows_of(m) * most * m->experts_rank * sizeof(float));
     l.bytes = end;
     return l;
 }
@@ -203,7 +207,8 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     const uint64_t row = rows_of(m) * m->value_bytes;
     const bool half = st_model_is_gated(&m->config) || has_post(m) || m->config.embed_scaled;
     const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
-    const bool apart = biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->width.packed != m->width.qkv);
+    const bool apart =
+        biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->experts_rank > 0 || m->width.packed != m->width.qkv);
     const uint64_t adapted = (rows_of(m) < ST_ADAPTED_ROWS ? rows_of(m) : ST_ADAPTED_ROWS) * sizeof(float);
     const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, fc_most(m)) : m->width.packed;
     struct st_block_workspace l;
@@ -283,6 +288,11 @@ void st_model_slice(const struct st_model *m, uint32_t slice, uint32_t *first, u
 {
     *first = slice * m->slice_experts;
     *count = m->config.experts - *first < m->slice_experts ? m->config.experts - *first : m->slice_experts;
+}
+
+bool st_model_is_turned(const struct st_model *m, const struct st_tensor *t)
+{
+    return t->expert != ST_NO_EXPERT ? st_family_is_fused(st_family_of(m->config.family)) : !m->config.out_in;
 }
 
 uint64_t st_model_expert_elems(const struct st_model_config *c)

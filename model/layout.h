@@ -58,8 +58,19 @@ struct st_model {
     double dropout;                 /* of the inputs of adapters */
     struct st_adapted_widths {
         uint32_t in, out, rank;
-    } adapted; /* the largest of linear layers that have adapters; 0: none has */
+    } adapted;             /* the largest of linear layers that have adapters, experts aside; 0: none has */
+    uint32_t experts_rank; /* the largest of experts' adapters; 0: none has */
 };
+
+/** Whether an expert's tensor is its gate, and the next one its up. */
+static inline bool st_expert_is_split(const struct st_tensor *t)
+{
+    return t->part == ST_EXPERT_GATE && t[1].part == ST_EXPERT_UP;
+}
+/** Whether a matrix is stored [in, out]. */
+bool st_model_is_turned(const struct st_model *m, const struct st_tensor *t);
+
+#define ST_EXPERT_ADAPTERS 2u /* of one of an expert's layers, at most: of gate and up, or one of both */
 
 /* A linear layer of a block: one matrix, or several tensors whose outputs are side by side.  Tensors that are adjacent in the
  * page and stored alike form one part; freezing some of them splits them, except between the last trained and the first frozen
@@ -102,9 +113,15 @@ struct st_linear {
 };
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind);
 
+/** The adapters of an expert's layer: gate and up, or down; the places are those of a page's first expert, those of the next
+ * begin `stride` elements behind it.
+ *  @param tensors  of the page */
+uint32_t st_expert_adapters(const struct st_model *m, const struct st_tensor *tensors, bool down,
+                            struct st_linear_adapter out[ST_EXPERT_ADAPTERS], uint64_t *stride);
+
 /** The elements of a page's gradient of which each has a product that computes all of it, in the page's order: matrices of linear
- *  layers and of the head, as far as they are trained.  The first micro-batch's products write them, so that nothing has to be
- *  zeroed but the rest: norms, biases, adapters, positions, padding.  Returns how many runs there are. */
+ *  layers, experts' adapters, and of the head, as far as they are trained.  The first micro-batch's products write them, so that
+ * nothing has to be zeroed but the rest: norms, biases, adapters, positions, padding.  Returns how many runs there are. */
 #define ST_WRITTEN_MAX (4 * ST_LINEAR_PARTS_MAX + 2)
 uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX]);
 
@@ -149,6 +166,9 @@ struct st_slice_workspace {
     uint64_t fc;      /* [rows, 2 ffn] before the activation, or its gradient */
     uint64_t gated;   /* [rows, ffn], or its gradient */
     uint64_t widened; /* NF4: the slice's weights in the model's dtype */
+    /* For adapters, f32: */
+    uint64_t wide_in, wide_out; /* 16 bits: [rows, max(hidden, ffn)] a layer's input, [rows, max(hidden, 2 ffn)] its output */
+    uint64_t ranks;             /* [1 + ST_EXPERT_ADAPTERS][rows, rank] s A x, and s dy B of each */
     uint64_t bytes;
 };
 struct st_block_workspace {

@@ -295,7 +295,7 @@ static void adapter_flops(const struct st_model *m, double *forward, double *bac
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 
-        if (t->adapts == ST_NO_TENSOR)
+        if (t->adapts == ST_NO_TENSOR || t->expert != ST_NO_EXPERT)
             continue;
         *forward += 2.0 * (double)t->elems / m->config.blocks;
         *backward += 6.0 * (double)t->elems / m->config.blocks;
@@ -331,13 +331,33 @@ static double feed_forward_columns(const struct st_model *m, bool sparse)
     return m->width.shared + (double)m->config.shared_ffn + m->config.experts + (m->config.shared_ffn > 0 ? 1.0 : 0.0);
 }
 
+/* Of the adapters of an expert, on average. */
+static double expert_adapter_elems(const struct st_model *m)
+{
+    double elems = 0, experts = 0;
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->expert == ST_NO_EXPERT)
+            continue;
+        elems += t->adapts != ST_NO_TENSOR ? (double)t->elems : 0.0;
+        experts += t->adapts == ST_NO_TENSOR && t->part == ST_EXPERT_GATE ? 1.0 : 0.0;
+    }
+    return elems / experts;
+}
+
 /* Backward makes what is inside an expert again. */
 static void experts_flops(const struct st_model *m, struct st_layer *l, double rows)
 {
     const double frozen = frozen_fraction(m, m->at.block_first, m->at.norm - m->at.block_first, true);
 
+    const double adapters = expert_adapter_elems(m);
+
     l->experts_forward_flops = 2.0 * rows * m->config.experts_chosen * (double)st_model_expert_elems(&m->config);
     l->experts_backward_flops = (3.0 - frozen) * l->experts_forward_flops;
+    l->experts_forward_flops += 2.0 * rows * m->config.experts_chosen * adapters;
+    l->experts_backward_flops += 8.0 * rows * m->config.experts_chosen * adapters;
 }
 
 /* Attention counts the full square, as the usual MFU formula does.  The head's backward recomputes the logits. A frozen matrix's

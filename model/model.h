@@ -133,9 +133,9 @@ struct st_tensor {
     bool frozen;               /* matched by a pattern of st_model_batch.freeze, stored in NF4, or the base of an adapter */
     strata_dtype format;       /* how its weights are stored */
     uint32_t adapts;           /* A or B of an adapter: index of the tensor that it adds to; else ST_NO_TENSOR */
-    uint32_t adapter;          /* index of A of its adapter, which B follows; ST_NO_TENSOR: it has none */
-    float scale;               /* of A and B: s in W x + s B (A x) */
-    uint32_t layer, group;     /* of layers of others (model/layers.h): indices; group UINT32_MAX: frozen */
+    uint32_t adapter;      /* index of A of its adapter, which B follows; ST_NO_TENSOR: it has none, or an up that of its gate */
+    float scale;           /* of A and B: s in W x + s B (A x) */
+    uint32_t layer, group; /* of layers of others (model/layers.h): indices; group UINT32_MAX: frozen */
     uint32_t expert,
         part; /* of an expert's: its number, and enum st_expert_part (model/family.h); expert ST_NO_EXPERT: of none */
 };
@@ -199,15 +199,24 @@ const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);
 /** The engine's view: compute.model is `m` (borrowed). One engine at a time per model. */
 struct st_compute st_model_compute(struct st_model *m);
 
-/** The modules that a model's tensors belong to, in their order, and a tied head, with what an adapter's settings make of them
- *  (model/adapter/adapter.h); an adapter's own tensors belong to none.
- *  @param out  [*count], freed by the caller
+/* The modules that a model's tensors belong to, in their order, and a tied head. */
+struct st_model_modules {
+    struct st_adapter_module *modules; /* [count], freed by the caller */
+    uint32_t count, at;                /* at: the one that was last found */
+};
+/** What an adapter's settings make of a model's modules (model/adapter/adapter.h); an adapter's own tensors belong to none.
  *  @param unfitted  names of the settings that fit none of them, but may fit what is beside a text model
  *  E_CONFIG, E_NOMEM. */
-strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
-                               const struct st_adapter_spec *spec, uint32_t *unfitted);
+strata_status st_model_resolve(struct st_model_modules *out, const struct st_model *m, const struct st_adapter_spec *spec,
+                               uint32_t *unfitted);
 /** The module of a tensor; NULL: it is an adapter's own. */
-const struct st_adapter_module *st_model_module_of(const struct st_adapter_module *modules, uint32_t count, const char *tensor);
+const struct st_adapter_module *st_model_module_of(struct st_model_modules *list, const struct st_tensor *t);
+/** The stack that an expert's gate or down is in; NULL: it is neither.  That of gates is that of ups, too. */
+const struct st_adapter_module *st_model_stack_of(struct st_model_modules *list, const struct st_model *m,
+                                                  const struct st_tensor *t);
+#define ST_ADAPTER_PATH_BYTES 96
+/** What the adapter of an expert is called in a model, and in its checkpoints, whose stack is that in its file. */
+void st_model_expert_path(char path[ST_ADAPTER_PATH_BYTES], const char *stack, uint32_t expert);
 
 /* A source of initial values: gives values [first, first + count) of a page as fp32, in page layout (padding 0). */
 struct st_weight_source {

@@ -344,7 +344,7 @@ static strata_status check_alike(const struct st_model *m)
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i], *before;
 
-        if (t->expert == ST_NO_EXPERT)
+        if (t->expert == ST_NO_EXPERT || t->adapts != ST_NO_TENSOR)
             continue;
         before = last[t->rank - 1];
         last[t->rank - 1] = t;
@@ -538,7 +538,7 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
     return l;
 }
 
-/* Matrices of the slice's experts, as far as they follow each other. */
+/* Matrices of the slice's experts, or of their adapters, as far as they follow each other. */
 static uint64_t slice_written(const struct st_model *m, uint32_t page)
 {
     uint32_t first, count;

@@ -11,9 +11,9 @@
 
 /* What an adapter's settings make of the model's own tensors. */
 struct adapting {
-    const struct st_tensor *own;       /* [own_count] */
-    struct st_adapter_module *modules; /* [module_count] */
-    uint32_t own_count, module_count;
+    const struct st_tensor *own; /* [own_count] */
+    struct st_model_modules modules;
+    uint32_t own_count;
     enum st_adapter_init init;
 };
 
@@ -29,35 +29,44 @@ static struct st_tensor *add(struct st_model *m, uint32_t base, const char *path
                             .format = STRATA_F32,
                             .adapts = base,
                             .adapter = ST_NO_TENSOR,
-                            .expert = ST_NO_EXPERT,
+                            .expert = m->tensors[base].expert,
+                            .part = m->tensors[base].part,
                             .decays = true};
     snprintf(t->name, sizeof(t->name), ST_ADAPTER_PREFIX "%.64s.%.6s.weight", path, part);
     t->stream = st_checksum64(t->name, strlen(t->name));
     return t;
 }
 
+/* The names of a stack's are those of its experts. */
 static void add_adapter(struct st_model *m, uint32_t base, const struct st_adapter_module *module, enum st_adapter_init init)
 {
-    const uint32_t out_at = m->config.out_in ? 0 : 1;
-    const uint64_t out = m->tensors[base].shape[out_at], in = m->tensors[base].shape[1 - out_at];
+    const uint32_t out_at = st_model_is_turned(m, &m->tensors[base]) ? 1 : 0;
+    const bool stack = module->kind == ST_ADAPTER_STACK, both = stack && st_expert_is_split(&m->tensors[base]);
+    const uint64_t out = (both ? 2 : 1) * m->tensors[base].shape[out_at], in = m->tensors[base].shape[1 - out_at];
+    char path[sizeof(module->path)];
+    uint32_t *const most = m->tensors[base].expert != ST_NO_EXPERT ? &m->experts_rank : &m->adapted.rank;
     struct st_tensor *a, *b;
 
+    if (stack)
+        st_model_expert_path(path, module->path, m->tensors[base].expert);
+    else
+        snprintf(path, sizeof(path), "%s", module->path);
     m->tensors[base].adapter = m->tensor_count;
-    a = add(m, base, module->path, "lora_A", module->r, in);
-    b = add(m, base, module->path, "lora_B", out, module->r);
+    a = add(m, base, path, "lora_A", module->r, in);
+    b = add(m, base, path, "lora_B", out, module->r);
     a->scale = b->scale = module->scale;
     if (init == ST_ADAPTER_INIT_GAUSSIAN)
         a->init_std = 1.0f / (float)module->r;
     else
         a->init_range = (float)(1.0 / sqrt((double)in));
-    m->adapted.rank = module->r > m->adapted.rank ? module->r : m->adapted.rank;
+    *most = module->r > *most ? module->r : *most;
 }
 
 /* The model's own tensors from .. to - 1.  Those that are saved whole are trained, and not quantised. */
-static void add_own(struct st_model *m, const struct adapting *by, uint32_t from, uint32_t to)
+static void add_own(struct st_model *m, struct adapting *by, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
-        const struct st_adapter_module *module = st_model_module_of(by->modules, by->module_count, by->own[i].name);
+        const struct st_adapter_module *module = st_model_module_of(&by->modules, &by->own[i]);
         struct st_tensor *t = &m->tensors[m->tensor_count++];
 
         *t = by->own[i];
@@ -68,7 +77,7 @@ static void add_own(struct st_model *m, const struct adapting *by, uint32_t from
 }
 
 /* The list again, each page's with its adapters behind it. */
-static void list_again(struct st_model *m, const struct adapting *by)
+static void list_again(struct st_model *m, struct adapting *by)
 {
     const uint32_t pages = m->at.norm - m->at.block_first;
     uint32_t from = m->page_tensors[0];
@@ -80,10 +89,13 @@ static void list_again(struct st_model *m, const struct adapting *by)
 
         add_own(m, by, from, to);
         for (uint32_t i = from; i < to; i++) {
-            const struct st_adapter_module *module = st_model_module_of(by->modules, by->module_count, by->own[i].name);
+            const struct st_adapter_module *module = st_model_module_of(&by->modules, &by->own[i]),
+                                           *stack = st_model_stack_of(&by->modules, m, &by->own[i]);
 
             if (module != NULL && module->r > 0 && by->own[i].rank == 2)
                 add_adapter(m, first + i - from, module, by->init);
+            else if (stack != NULL && stack->r > 0)
+                add_adapter(m, first + i - from, stack, by->init);
         }
         m->page_tensors[page] = first;
         from = to;
@@ -113,7 +125,7 @@ strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *s
     struct adapting by = {.own = m->tensors, .own_count = m->tensor_count, .init = st_adapter_spec_init(spec)};
     struct st_tensor *own = m->tensors;
     uint32_t unfitted;
-    strata_status st = st_model_resolve(&by.modules, &by.module_count, m, spec, &unfitted);
+    strata_status st = st_model_resolve(&by.modules, m, spec, &unfitted);
 
     if (st != STRATA_OK)
         return st;
@@ -127,8 +139,33 @@ strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *s
     else
         list_again(m, &by);
     free(own);
-    free(by.modules);
+    free(by.modules.modules);
     if (st == STRATA_OK)
         find_widths(m);
     return st;
+}
+
+uint32_t st_expert_adapters(const struct st_model *m, const struct st_tensor *tensors, bool down,
+                            struct st_linear_adapter out[ST_EXPERT_ADAPTERS], uint64_t *stride)
+{
+    const enum st_expert_part first = down ? ST_EXPERT_DOWN : ST_EXPERT_GATE, last = down ? ST_EXPERT_DOWN : ST_EXPERT_UP;
+    uint32_t count = 0;
+
+    *stride = 0;
+    for (const struct st_tensor *t = tensors; t->expert == tensors->expert && t->adapts == ST_NO_TENSOR; t++) {
+        const struct st_tensor *a = t->adapter != ST_NO_TENSOR ? &m->tensors[t->adapter] : NULL;
+        const enum st_expert_part part = t->part;
+
+        if (a == NULL)
+            continue;
+        *stride += a[0].elems + a[1].elems;
+        if (part >= first && part <= last)
+            out[count++] = (struct st_linear_adapter){.a = a[0].offset,
+                                                      .b = a[1].offset,
+                                                      .first = part == ST_EXPERT_UP ? m->config.expert_ffn : 0,
+                                                      .count = (uint32_t)a[1].shape[0],
+                                                      .rank = (uint32_t)a[0].shape[0],
+                                                      .scale = a[0].scale};
+    }
+    return count;
 }

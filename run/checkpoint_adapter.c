@@ -14,6 +14,7 @@ struct st_checkpoint_adapter {
     const struct st_checkpoint *ck;
     struct st_reader *reader;
     const struct st_kernels *kernels;
+    uint32_t last; /* tensor of the manifest that was read */
 };
 
 strata_status st_checkpoint_adapter_spec(struct st_adapter_spec **out, const struct st_checkpoint *ck)
@@ -101,15 +102,18 @@ static strata_status read_values(void *ctx, const struct st_hf_adapted *tensor, 
     const struct st_manifest *m = &a->ck->manifest;
     const char *name = tensor->saved ? tensor->tensor->name : tensor->name;
     struct taking t = {.kernels = a->kernels, .out = out};
-    uint64_t at = 0; /* of the part, in the tensor */
+    const uint32_t begin = a->last; /* tensors are asked for in their order, as a rule */
+    uint64_t at = 0;                /* of the part, in the tensor */
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < m->tensor_count && st == STRATA_OK && count > 0; i++) {
-        const struct st_manifest_tensor *part = &m->tensors[i];
+        const uint32_t place = (begin + i) % m->tensor_count;
+        const struct st_manifest_tensor *part = &m->tensors[place];
         uint64_t here;
 
         if (strcmp(part->name, name) != 0)
             continue;
+        a->last = at == 0 ? place : a->last;
         if (first < at + part->elems) {
             here = at + part->elems - first < count ? at + part->elems - first : count;
             st = read_part(a, part, first - at, here, &t);

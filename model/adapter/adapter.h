@@ -57,6 +57,8 @@ enum st_adapter_module_kind {
     ST_ADAPTER_EMBEDDING, /* of tokens or positions */
     ST_ADAPTER_HEAD,
     ST_ADAPTER_ROUTER, /* no linear layer in transformers 5 */
+    ST_ADAPTER_EXPERT, /* a linear layer of an expert, if target_modules names it: "all-linear" does not mean it */
+    ST_ADAPTER_STACK,  /* a parameter that has a layer's experts, as transformers 5 has them: what target_parameters names */
 };
 /* A module of a model: what the parts of a tensor's name before ".weight" or ".bias" say. */
 struct st_adapter_module {

@@ -34,8 +34,9 @@ struct st_adapter_spec {
     double alpha, dropout;
     bool rslora, gaussian;
     bool all_linear;
-    bool has_targets;                /* target_modules is there */
-    struct st_adapter_names targets; /* names, or one pattern */
+    bool has_targets;                   /* target_modules is there */
+    struct st_adapter_names targets;    /* names, or one pattern */
+    struct st_adapter_names parameters; /* target_parameters */
     struct st_adapter_names excluded;
     struct st_adapter_names saved; /* the patterns say what they keep from having an adapter */
     struct st_adapter_names ranks, alphas;

@@ -18,7 +18,7 @@ struct fits {
     const struct st_adapter_names *names;
     bool *fitted; /* [names->count] */
 };
-enum fit_key { FIT_TARGETS, FIT_EXCLUDED, FIT_SAVED, FIT_RANKS, FIT_ALPHAS, FIT_COUNT };
+enum fit_key { FIT_TARGETS, FIT_EXCLUDED, FIT_SAVED, FIT_RANKS, FIT_ALPHAS, FIT_PARAMETERS, FIT_COUNT };
 
 struct resolver {
     const struct st_adapter_spec *spec;
@@ -136,7 +136,7 @@ static strata_status is_target(struct resolver *r, const struct st_adapter_modul
     }
     if ((st = fit_names(&r->fits[FIT_TARGETS], module->path, target, &exact)) != STRATA_OK)
         return st;
-    if (!spec->has_targets)
+    if (!spec->has_targets && r->targets != NULL)
         *target = fits_default(module->path, r->targets);
     if (*target && !exact && spec->layer_count > 0)
         return in_layers(r, module->path, target);
@@ -182,16 +182,40 @@ static strata_status pattern_value(struct fits *f, const char *path, double *val
     return STRATA_OK;
 }
 
+/* A parameter's name, or the weight of a module, which is one, too. */
+static strata_status is_parameter(struct resolver *r, const struct st_adapter_module *module, bool *target)
+{
+    struct fits *f = &r->fits[FIT_PARAMETERS];
+    const bool stack = module->kind == ST_ADAPTER_STACK;
+    char path[sizeof(module->path) + 8];
+
+    *target = false;
+    snprintf(path, sizeof(path), "%s%s", module->path, stack ? "" : ".weight");
+    for (uint32_t i = 0; i < f->names->count; i++) {
+        const char *name = f->names->list[i].text;
+
+        if (!is_named(path, name, strlen(name)))
+            continue;
+        if (!stack)
+            return st_error(
+                STRATA_E_CONFIG,
+                "%s: \"target_parameters\" fits %s: only stacks of experts have adapters by it; name linear layers in "
+                "target_modules",
+                r->spec->where, path);
+        *target = f->fitted[i] = true;
+    }
+    return STRATA_OK;
+}
+
 static strata_status give_adapter(struct resolver *r, struct st_adapter_module *module)
 {
-    static const char *const others[] = {[ST_ADAPTER_NORM] = "a norm",
-                                         [ST_ADAPTER_EMBEDDING] = "an embedding",
-                                         [ST_ADAPTER_HEAD] = "the head",
-                                         [ST_ADAPTER_ROUTER] = "a router"};
+    static const char *const others[] = {[ST_ADAPTER_NORM] = "a norm",   [ST_ADAPTER_EMBEDDING] = "an embedding",
+                                         [ST_ADAPTER_HEAD] = "the head", [ST_ADAPTER_ROUTER] = "a router",
+                                         [ST_ADAPTER_EXPERT] = NULL,     [ST_ADAPTER_STACK] = NULL};
     double rank = (double)r->spec->r, alpha = r->spec->alpha;
     strata_status st;
 
-    if (module->kind != ST_ADAPTER_LINEAR)
+    if (others[module->kind] != NULL)
         return st_error(STRATA_E_CONFIG,
                         "%s: \"target_modules\" fits %s, which is %s: only linear layers of blocks have adapters: name it in "
                         "exclude_modules%s",
@@ -205,6 +229,15 @@ static strata_status give_adapter(struct resolver *r, struct st_adapter_module *
     return STRATA_OK;
 }
 
+static strata_status experts_saved(const struct resolver *r, const struct st_adapter_module *module)
+{
+    return st_error(
+        STRATA_E_CONFIG,
+        "%s: \"modules_to_save\" fits %s: experts are not trained whole beside adapters; leave it out, or name them in "
+        "target_parameters",
+        r->spec->where, module->path);
+}
+
 static strata_status resolve_module(struct resolver *r, struct st_adapter_module *module)
 {
     bool kept_out, target;
@@ -212,6 +245,12 @@ static strata_status resolve_module(struct resolver *r, struct st_adapter_module
 
     module->r = 0;
     module->scale = 0;
+    module->saved = false;
+    for (uint32_t i = 0; i < r->spec->saved.count && module->kind == ST_ADAPTER_STACK; i++)
+        if (is_inside(module->path, r->spec->saved.list[i].text))
+            return experts_saved(r, module);
+    if ((st = is_parameter(r, module, &target)) != STRATA_OK || module->kind == ST_ADAPTER_STACK)
+        return st == STRATA_OK && target ? give_adapter(r, module) : st;
     if ((st = is_kept_out(r, module, &kept_out)) != STRATA_OK || (st = is_target(r, module, &target)) != STRATA_OK)
         return st;
     if (module->saved && module->tied)
@@ -219,6 +258,8 @@ static strata_status resolve_module(struct resolver *r, struct st_adapter_module
                         "%s: \"modules_to_save\" fits %s, which shares its matrix with the %s and cannot be trained beside "
                         "adapters: leave it out",
                         r->spec->where, module->path, module->kind == ST_ADAPTER_HEAD ? "table of tokens" : "head");
+    if (module->saved && module->kind == ST_ADAPTER_EXPERT)
+        return experts_saved(r, module);
     return target && !kept_out ? give_adapter(r, module) : STRATA_OK;
 }
 
@@ -258,6 +299,11 @@ static strata_status fits_nothing(const struct resolver *r, enum fit_key key, co
 {
     char near[NEAR_BYTES];
 
+    if (key == FIT_PARAMETERS)
+        return st_error(STRATA_E_CONFIG,
+                        "%s: \"target_parameters\": \"%.100s\" fits no stack of experts; a model with experts has "
+                        "mlp.experts.gate_up_proj and mlp.experts.down_proj",
+                        r->spec->where, name);
     list_near(near, r, name);
     return st_error(STRATA_E_CONFIG, "%s: \"%s\": \"%.100s\" fits no module of the model%s; its modules end in %s, as %s does",
                     r->spec->where, r->fits[key].key, name, key == FIT_RANKS || key == FIT_ALPHAS ? " that has an adapter" : "",
@@ -318,11 +364,12 @@ strata_status st_adapter_resolve(const struct st_adapter_spec *spec, struct st_a
                                          [FIT_EXCLUDED] = {"exclude_modules", &spec->excluded, NULL},
                                          [FIT_SAVED] = {"modules_to_save", &spec->saved, NULL},
                                          [FIT_RANKS] = {"rank_pattern", &spec->ranks, NULL},
-                                         [FIT_ALPHAS] = {"alpha_pattern", &spec->alphas, NULL}};
+                                         [FIT_ALPHAS] = {"alpha_pattern", &spec->alphas, NULL},
+                                         [FIT_PARAMETERS] = {"target_parameters", &spec->parameters, NULL}};
     strata_status st = STRATA_OK;
     size_t names = 0;
 
-    if (!spec->has_targets && targets == NULL)
+    if (!spec->has_targets && targets == NULL && spec->parameters.count == 0)
         return fault(&r, "target_modules",
                      "is missing, and PEFT knows no usual ones of this family: give names, or \"all-linear\"");
     for (uint32_t k = 0; k < FIT_COUNT; k++)

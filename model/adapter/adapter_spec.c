@@ -184,12 +184,15 @@ static strata_status read_targets(struct st_adapter_spec *spec, const st_json *v
 {
     spec->has_targets = true;
     if (!is_string(value)) {
-        if (st_json_type(value) == ST_JSON_ARRAY && st_json_first(value) == NULL)
-            return fault(spec, key->name, "is an empty list: nothing would have an adapter");
         return add_list(&spec->targets, spec, value, key->name, NULL, "");
     }
     spec->all_linear = st_text_same(st_json_string(value), "all-linear");
     return spec->all_linear ? STRATA_OK : add(&spec->targets, spec, key->name, st_json_string(value), "", "", true);
+}
+
+static strata_status read_parameters(struct st_adapter_spec *spec, const st_json *value, const struct key *key)
+{
+    return add_list(&spec->parameters, spec, value, key->name, NULL, "");
 }
 
 static strata_status read_excluded(struct st_adapter_spec *spec, const st_json *value, const struct key *key)
@@ -274,6 +277,7 @@ static const struct key keys[] = {
     {"lora_alpha", read_alpha, false, NULL},
     {"use_rslora", read_rslora, false, NULL},
     {"target_modules", read_targets, false, NULL},
+    {"target_parameters", read_parameters, false, NULL},
     {"exclude_modules", read_excluded, false, NULL},
     {"layers_to_transform", read_layers, false, NULL},
     {"layers_pattern", read_layers_pattern, false, NULL},
@@ -311,7 +315,6 @@ static const struct key keys[] = {
     {"alora_invocation_tokens", NULL, false, "aLoRA"},
     {"layer_replication", NULL, false, "a model whose layers are repeated"},
     {"megatron_config", NULL, false, "Megatron's parallel layers"},
-    {"target_parameters", NULL, false, "adapters of parameters that are no linear layers"},
     {"trainable_token_indices", NULL, false, "training of single rows of the table"},
     {"ensure_weight_tying", NULL, false, "an adapter that the table and the head share"},
 };
@@ -358,6 +361,10 @@ static strata_status check_together(struct st_adapter_spec *spec)
     const bool pattern = spec->all_linear || (spec->targets.count == 1 && spec->targets.list[0].pattern != NULL);
     static const char any[] = ".*?\\.[^.]*";
 
+    if (spec->has_targets && !spec->all_linear && spec->targets.count == 0 && spec->parameters.count == 0)
+        return fault(spec, "target_modules", "is an empty list: nothing would have an adapter");
+    if (spec->parameters.count > 0 && spec->dropout > 0)
+        return fault(spec, "lora_dropout", "must be 0 beside target_parameters, as in PEFT: experts' inputs are not dropped");
     if (pattern && spec->layer_count > 0)
         return fault(spec, "layers_to_transform", "needs a list of names in target_modules, not one text");
     if (spec->layer_patterns.count > 0 && spec->layer_count == 0)
@@ -453,6 +460,7 @@ void st_adapter_spec_destroy(struct st_adapter_spec *spec)
     if (spec == NULL)
         return;
     names_fini(&spec->targets);
+    names_fini(&spec->parameters);
     names_fini(&spec->excluded);
     names_fini(&spec->saved);
     names_fini(&spec->ranks);

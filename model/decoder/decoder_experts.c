@@ -157,15 +157,6 @@ static strata_status route_end(const struct st_frame *f)
 
 /* --- slices --- */
 
-/* The first of two layers of experts, gate and up, or the second. */
-struct expert_layer {
-    uint32_t in, out;
-    uint64_t at, bias_at; /* the first expert's; elements from the page's start */
-    bool turned;          /* matrices are [in, out] */
-    bool bias;
-    const void *weights; /* of the first expert, in the model's dtype */
-};
-
 /* A slice, and rows of its experts in the workspace. */
 struct slice {
     const struct st_frame *f;
@@ -174,7 +165,7 @@ struct slice {
     struct st_gate gate;
     uint32_t hidden, ffn;
     uint64_t stride, bias_stride; /* elements from one expert to the next */
-    struct expert_layer up, down;
+    struct st_expert_layer up, down;
     bool quantised;
     unsigned char *input, *output, *fc, *gated, *widened;
 };
@@ -201,21 +192,32 @@ static uint64_t stride_of(const struct st_frame *f, enum st_expert_part part, ui
     return next != NULL ? next->offset - first->offset : elems;
 }
 
-static struct expert_layer layer_of(const struct slice *s, enum st_expert_part part, enum st_expert_part bias)
+static struct st_expert_layer layer_of(const struct slice *s, enum st_expert_part part, enum st_expert_part bias)
 {
     const struct st_frame *f = s->f;
+    const struct st_slice_workspace ws = st_slice_workspace_layout(f->m);
     const struct st_tensor *own = part_of(f, 0, part), *own_bias = part_of(f, 0, bias);
     const uint64_t from = part_of(f, 0, ST_EXPERT_GATE)->offset;
+    unsigned char *workspace = s->input - ws.input;
+    struct st_expert_layer l = {.f = f,
+                                .of = s->of,
+                                .offsets = s->r.offsets,
+                                .in = part == ST_EXPERT_DOWN ? s->ffn : s->hidden,
+                                .out = part == ST_EXPERT_DOWN ? s->hidden : 2 * s->ffn,
+                                .at = own->offset,
+                                .bias_at = own_bias != NULL ? own_bias->offset : 0,
+                                .weight_stride = s->stride,
+                                .bias_stride = s->bias_stride,
+                                .turned = st_family_is_fused(st_family_of(f->m->config.family)),
+                                .bias = own_bias != NULL,
+                                .weights = s->quantised ? s->widened + (own->offset - from) * f->m->value_bytes
+                                                        : st_frame_weight(f, own->offset),
+                                .wide_in = (float *)(void *)(workspace + ws.wide_in),
+                                .wide_out = (float *)(void *)(workspace + ws.wide_out),
+                                .ranks = (float *)(void *)(workspace + ws.ranks)};
 
-    return (struct expert_layer){
-        .in = part == ST_EXPERT_DOWN ? s->ffn : s->hidden,
-        .out = part == ST_EXPERT_DOWN ? s->hidden : 2 * s->ffn,
-        .at = own->offset,
-        .bias_at = own_bias != NULL ? own_bias->offset : 0,
-        .turned = st_family_is_fused(st_family_of(f->m->config.family)),
-        .bias = own_bias != NULL,
-        .weights = s->quantised ? s->widened + (own->offset - from) * f->m->value_bytes : st_frame_weight(f, own->offset),
-    };
+    l.adapter_count = st_expert_adapters(f->m, f->tensors, part == ST_EXPERT_DOWN, l.adapters, &l.stride);
+    return l;
 }
 
 static struct slice slice_of(const struct st_frame *f)
@@ -245,13 +247,12 @@ static struct slice slice_of(const struct st_frame *f)
     return s;
 }
 
-/* to = from W^T + bias of each expert's rows, or backward from W. */
-static strata_status multiply(const struct slice *s, const struct expert_layer *l, bool backward, void *to, const void *from)
+strata_status st_expert_multiply(const struct st_expert_layer *l, bool backward, void *to, strata_dtype dt, const void *from)
 {
-    const struct st_frame *f = s->f;
+    const struct st_frame *f = l->f;
     const uint32_t n = backward ? l->in : l->out, k = backward ? l->out : l->in;
     const struct st_expert_matmul mm = {
-        .of = s->of,
+        .of = l->of,
         .n = n,
         .k = k,
         .lda = k,
@@ -259,30 +260,29 @@ static strata_status multiply(const struct slice *s, const struct expert_layer *
         .ldc = n,
         .trans_b = backward == l->turned,
         .bias = l->bias && !backward,
-        .stride = s->stride,
-        .bias_stride = s->bias_stride,
+        .stride = l->weight_stride,
+        .bias_stride = l->bias_stride,
         .ab_dtype = f->dt,
-        .c_dtype = f->dt,
+        .c_dtype = dt,
     };
 
-    return f->ops->experts_matmul(f->dev, &mm, to, from, l->weights, mm.bias ? st_frame_weight(f, l->bias_at) : NULL,
-                                  s->r.offsets);
+    return f->ops->experts_matmul(f->dev, &mm, to, from, l->weights, mm.bias ? st_frame_weight(f, l->bias_at) : NULL, l->offsets);
 }
 
 /* The gradients of each expert's W and bias from that of its output and its input. */
-static strata_status backward_weight(const struct slice *s, const struct expert_layer *l, const void *dy, const void *x)
+static strata_status backward_weight(const struct st_expert_layer *l, const void *dy, const void *x)
 {
-    const struct st_frame *f = s->f;
+    const struct st_frame *f = l->f;
     const uint32_t rows = l->turned ? l->in : l->out, cols = l->turned ? l->out : l->in;
     const struct st_expert_matmul mm = {
-        .of = s->of,
+        .of = l->of,
         .m = rows,
         .n = cols,
         .lda = rows,
         .ldb = cols,
         .ldc = cols,
         .accumulate = !f->call->first,
-        .stride = s->stride,
+        .stride = l->weight_stride,
         .ab_dtype = f->dt,
         .c_dtype = STRATA_F32,
     };
@@ -290,10 +290,27 @@ static strata_status backward_weight(const struct slice *s, const struct expert_
     strata_status st = STRATA_OK;
 
     if (grad != NULL)
-        st = f->ops->experts_matmul(f->dev, &mm, grad, l->turned ? x : dy, l->turned ? dy : x, NULL, s->r.offsets);
+        st = f->ops->experts_matmul(f->dev, &mm, grad, l->turned ? x : dy, l->turned ? dy : x, NULL, l->offsets);
     if (st != STRATA_OK || dbias == NULL)
         return st;
-    return f->ops->experts_bias_backward(f->dev, &s->of, dbias, s->bias_stride, dy, s->r.offsets, l->out, f->dt);
+    return f->ops->experts_bias_backward(f->dev, &l->of, dbias, l->bias_stride, dy, l->offsets, l->out, f->dt);
+}
+
+/* y = x W^T + bias, and what adapters add. */
+static strata_status forward(const struct st_expert_layer *l, void *y, const void *x)
+{
+    return l->adapter_count > 0 ? st_expert_adapted_forward(l, y, x) : st_expert_multiply(l, false, y, l->f->dt, x);
+}
+
+/* The gradients of what is trained of the layer, and of its input: dx may be x. */
+static strata_status backward(const struct st_expert_layer *l, void *dx, const void *dy, const void *x)
+{
+    strata_status st;
+
+    if (l->adapter_count > 0)
+        return st_expert_adapted_backward(l, dx, dy, x);
+    st = backward_weight(l, dy, x);
+    return st == STRATA_OK ? st_expert_multiply(l, true, dx, l->f->dt, dy) : st;
 }
 
 /* Rows of the experts' inputs, what is inside them, and their outputs. */
@@ -307,10 +324,10 @@ static strata_status experts_fill(const struct slice *s)
         return st;
     if ((st = f->ops->experts_gather(f->dev, &s->of, s->input, s->r.input, s->r.order, s->r.offsets, s->hidden, f->dt)) !=
             STRATA_OK ||
-        (st = multiply(s, &s->up, false, s->fc, s->input)) != STRATA_OK ||
+        (st = forward(&s->up, s->fc, s->input)) != STRATA_OK ||
         (st = f->ops->experts_gated_forward(f->dev, &s->of, &s->gate, s->gated, s->fc, s->r.offsets, s->ffn, f->dt)) != STRATA_OK)
         return st;
-    return multiply(s, &s->down, false, s->output, s->gated);
+    return forward(&s->down, s->output, s->gated);
 }
 
 static strata_status experts_forward(const struct st_frame *f)
@@ -333,12 +350,10 @@ static strata_status experts_backward(const struct st_frame *f)
     if ((st = experts_fill(&s)) != STRATA_OK ||
         (st = f->ops->experts_add_backward(f->dev, &s.of, s.output, s.r.dweights, f->call->dact, s.output, s.r.weights, s.r.order,
                                            s.r.offsets, s.hidden, f->dt)) != STRATA_OK ||
-        (st = backward_weight(&s, &s.down, s.output, s.gated)) != STRATA_OK ||
-        (st = multiply(&s, &s.down, true, s.gated, s.output)) != STRATA_OK ||
+        (st = backward(&s.down, s.gated, s.output, s.gated)) != STRATA_OK ||
         (st = f->ops->experts_gated_backward(f->dev, &s.of, &s.gate, s.fc, NULL, s.gated, s.fc, s.r.offsets, s.ffn, f->dt)) !=
             STRATA_OK ||
-        (st = backward_weight(&s, &s.up, s.fc, s.input)) != STRATA_OK ||
-        (st = multiply(&s, &s.up, true, s.output, s.fc)) != STRATA_OK)
+        (st = backward(&s.up, s.output, s.fc, s.input)) != STRATA_OK)
         return st;
     return f->ops->experts_add(f->dev, &s.of, s.r.sum, s.output, NULL, s.r.order, s.r.places, s.r.offsets, s.hidden, f->dt);
 }

@@ -99,6 +99,29 @@ strata_status st_block_normed_backward(const struct st_block *b);
 /** dact: gradient of `middle` in, of the block's input out. */
 strata_status st_block_middle_backward(const struct st_block *b);
 
+/* The first of two layers of a slice's experts, gate and up, or the second. */
+struct st_expert_layer {
+    const struct st_frame *f;
+    struct st_experts of;
+    const int32_t *offsets;
+    uint32_t in, out;
+    uint64_t at, bias_at;                /* the first expert's; elements from the page's start */
+    uint64_t weight_stride, bias_stride; /* from one expert to the next */
+    bool turned;                         /* matrices are [in, out] */
+    bool bias;
+    const void *weights; /* of the first expert, in the model's dtype */
+    struct st_linear_adapter adapters[ST_EXPERT_ADAPTERS];
+    uint32_t adapter_count;
+    uint64_t stride;                   /* of adapters */
+    float *wide_in, *wide_out, *ranks; /* as st_slice_workspace has them */
+};
+/** to = from W^T + bias of each expert's rows, or backward from W. */
+strata_status st_expert_multiply(const struct st_expert_layer *l, bool backward, void *to, strata_dtype dt, const void *from);
+/** y = x W + s B (A x), rounded once, of each expert's rows. */
+strata_status st_expert_adapted_forward(const struct st_expert_layer *l, void *y, const void *x);
+/** dA and dB += (a first call's are written), and dx = dy W^T + s (dy B) A, rounded once.  dx may be x. */
+strata_status st_expert_adapted_backward(const struct st_expert_layer *l, void *dx, const void *dy, const void *x);
+
 /** Calls of a sparse block (ST_CALL_ROUTE_FORWARD and on). */
 strata_status st_experts_run(const struct st_frame *f);
 

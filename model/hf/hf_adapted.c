@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 /* The adapter's tensor that has the piece's values; NULL: the base has them. */
-static const struct st_hf_adapted *find(const struct st_hf_adapted_source *s, const struct st_tensor *t)
+static const struct st_hf_adapted *find(struct st_hf_adapted_source *s, const struct st_tensor *t)
 {
     char name[sizeof(((struct st_hf_adapted *)0)->name)];
     uint32_t count;
@@ -13,15 +13,20 @@ static const struct st_hf_adapted *find(const struct st_hf_adapted_source *s, co
     if (t->frozen)
         return NULL;
     snprintf(name, sizeof(name), "%s%s", t->adapts != ST_NO_TENSOR ? "" : ST_ADAPTER_PREFIX, t->name);
-    for (uint32_t i = 0; i < count; i++)
-        if (strcmp(list[i].name, name) == 0)
-            return &list[i];
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = (s->last + i) % count;
+
+        if (strcmp(list[at].name, name) == 0) {
+            s->last = at;
+            return &list[at];
+        }
+    }
     return NULL;
 }
 
 static strata_status read_adapted(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
-    const struct st_hf_adapted_source *s = ctx;
+    struct st_hf_adapted_source *s = ctx;
     const struct st_adapter_values values = st_hf_adapter_values(s->files);
     struct st_piece piece;
     strata_status st = s->base.read(s->base.ctx, page, first, count, out);

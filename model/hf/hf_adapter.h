@@ -2,7 +2,9 @@
  *
  * A directory of an adapter has adapter_config.json and adapter_model.safetensors, which holds what is trained: A and B of each
  * adapted layer, "base_model.model.<module>.lora_A.weight" [r, in] and "... .lora_B.weight" [out, r], and the tensors of
- * modules_to_save, "base_model.model.<tensor>". */
+ * modules_to_save, "base_model.model.<tensor>".  Adapters of a stack of experts are one A [experts * r, in], expert by expert,
+ * and one B [out, r * experts], in whose rows the experts' first columns come first.  Their names are those of the module; that
+ * of gates and ups, if downs have adapters, too, is "<module>.base_layer". */
 #ifndef MODEL_HF_HF_ADAPTER_H
 #define MODEL_HF_HF_ADAPTER_H
 
@@ -11,13 +13,18 @@
 
 /* A tensor of an adapter. */
 struct st_hf_adapted {
-    char name[128]; /* in the file */
+    char name[128]; /* in the model and, if it is no expert's of a stack, in the file */
     uint32_t rank;  /* 1 or 2 */
     uint64_t shape[2];
     const struct st_tensor *tensor; /* of the model: it is adapted, or replaced */
     bool b, saved;                  /* saved: it replaces the model's; else b: B, which follows its A, and A */
     float scale;
+    uint32_t experts; /* that share one tensor of the file; 0: it is one of its own */
+    bool wrapped;     /* base_layer is in that's name */
 };
+
+/** The tensor of the file: its name, and its shape. */
+void st_hf_adapted_in_file(char name[128], uint64_t shape[2], const struct st_hf_adapted *t);
 
 /** The tensors of the adapters that `spec` gives a model, in the model's order.
  *  @param m  with or without the adapters' own tensors; borrowed by the list
@@ -61,6 +68,7 @@ struct st_hf_adapted_source {
     const struct st_model *m;
     struct st_weight_source base; /* of all others */
     struct st_hf_adapter *files;
+    uint32_t last; /* of their tensors, the one that was read */
 };
 struct st_weight_source st_hf_adapted_source(struct st_hf_adapted_source *s);
 

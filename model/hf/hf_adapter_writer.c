@@ -18,9 +18,17 @@
 
 static const char base_key[] = "base_model_name_or_path";
 
+/* B of all experts, of which each has every so many values: together until the last has come. */
+struct stack {
+    float *values; /* NULL: none has come */
+    uint64_t left;
+};
+
 struct st_hf_adapter_writer {
     struct st_hf_adapted *tensors; /* [count] */
-    uint64_t *at;                  /* [count] offsets in the file */
+    uint64_t *at;                  /* [count] offsets in the file, of a stack's those of the whole */
+    struct stack *stacks;          /* [count], of B of the first expert of each */
+    uint32_t *firsts;              /* [count] that one's number */
     uint32_t *places;              /* [the model's tensors] number in the list, or ST_NO_TENSOR */
     const struct st_model *m;
     uint32_t count;
@@ -79,7 +87,7 @@ static void put_missing(struct st_json_writer *w, const st_json *object, const s
         st_json_put_u64(w, "r", ST_ADAPTER_RANK_DEFAULT);
     if (is_missing(object, "lora_alpha"))
         st_json_put_u64(w, "lora_alpha", ST_ADAPTER_ALPHA_DEFAULT);
-    if (is_missing(object, "target_modules"))
+    if (is_missing(object, "target_modules") && st_family_of(m->config.family)->adapter_targets != NULL)
         put_targets(w, st_family_of(m->config.family)->adapter_targets);
     if (is_missing(object, "fan_in_fan_out"))
         st_json_put_bool(w, "fan_in_fan_out", !m->config.out_in);
@@ -144,20 +152,27 @@ static strata_status write_config(struct st_hf_adapter_writer *w, const struct s
 static strata_status write_header(struct st_hf_adapter_writer *w)
 {
     struct st_safetensors_writer *header;
+    char name[128];
     unsigned char *text;
-    uint64_t bytes, end;
+    uint64_t shape[2], bytes, end;
     strata_status st = st_safetensors_writer_begin(&header, STRATA_F32);
 
     if (st != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < w->count; i++)
-        st_safetensors_writer_add(header, w->tensors[i].name, w->tensors[i].shape, w->tensors[i].rank);
+        if (w->firsts[i] == i) {
+            st_hf_adapted_in_file(name, shape, &w->tensors[i]);
+            st_safetensors_writer_add(header, name, shape, w->tensors[i].rank);
+        }
     if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
         return st;
     end = bytes;
     for (uint32_t i = 0; i < w->count; i++) {
-        w->at[i] = end;
-        end += st_hf_adapted_elems(&w->tensors[i]) * sizeof(float);
+        const uint32_t experts = w->tensors[i].experts;
+
+        w->at[i] = w->firsts[i] == i ? end : w->at[w->firsts[i]];
+        if (w->firsts[i] == i)
+            end += st_hf_adapted_elems(&w->tensors[i]) * (experts > 0 ? experts : 1) * sizeof(float);
     }
     if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
         st = st_new_file_write_at(&w->weights, text, bytes, 0);
@@ -167,16 +182,45 @@ static strata_status write_header(struct st_hf_adapter_writer *w)
 
 static strata_status place_tensors(struct st_hf_adapter_writer *w)
 {
+    uint32_t last = 0;
+
     w->places = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->m->tensor_count, sizeof(*w->places));
     if (w->places == NULL)
         return st_nomem(w->m->tensor_count * sizeof(*w->places));
     for (uint32_t i = 0; i < w->m->tensor_count; i++) {
-        const char *name = w->m->tensors[i].name;
+        const struct st_tensor *t = &w->m->tensors[i];
 
         w->places[i] = ST_NO_TENSOR;
-        for (uint32_t k = 0; k < w->count && w->places[i] == ST_NO_TENSOR; k++)
-            if (strcmp(w->tensors[k].saved ? w->tensors[k].tensor->name : w->tensors[k].name, name) == 0)
-                w->places[i] = k;
+        for (uint32_t k = 0; k < w->count && w->places[i] == ST_NO_TENSOR && !t->frozen; k++) {
+            const uint32_t at = (last + k) % w->count;
+
+            if (strcmp(w->tensors[at].saved ? w->tensors[at].tensor->name : w->tensors[at].name, t->name) == 0)
+                w->places[i] = last = at;
+        }
+    }
+    return STRATA_OK;
+}
+
+/* The tensors of a block follow each other, expert by expert. */
+static strata_status find_stacks(struct st_hf_adapter_writer *w)
+{
+    w->stacks = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc((size_t)w->count + 1, sizeof(*w->stacks));
+    w->firsts = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc((size_t)w->count + 1, sizeof(*w->firsts));
+    if (w->stacks == NULL || w->firsts == NULL)
+        return st_nomem(((size_t)w->count + 1) * sizeof(*w->stacks));
+    for (uint32_t i = 0; i < w->count; i++) {
+        const struct st_hf_adapted *t = &w->tensors[i];
+        uint32_t at = i;
+
+        while (t->experts > 0 && t->tensor->expert > 0) {
+            const struct st_hf_adapted *other = &w->tensors[--at];
+
+            if (other->experts > 0 && other->b == t->b && other->tensor->part == t->tensor->part) {
+                at = w->firsts[at];
+                break;
+            }
+        }
+        w->firsts[i] = at;
     }
     return STRATA_OK;
 }
@@ -188,7 +232,7 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
     strata_status st = st_hf_adapted_list(&w->tensors, &w->count, o->model, o->spec);
 
     w->m = o->model;
-    if (st != STRATA_OK || (st = place_tensors(w)) != STRATA_OK)
+    if (st != STRATA_OK || (st = place_tensors(w)) != STRATA_OK || (st = find_stacks(w)) != STRATA_OK)
         return st;
     w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
     if (w->at == NULL)
@@ -230,9 +274,40 @@ const struct st_hf_adapted *st_hf_adapter_writer_tensors(const struct st_hf_adap
     return w->tensors;
 }
 
+static strata_status put_stack(struct st_hf_adapter_writer *w, uint32_t tensor, uint64_t first, uint64_t count,
+                               const float *values)
+{
+    const struct st_hf_adapted *t = &w->tensors[tensor];
+    const uint64_t elems = st_hf_adapted_elems(t) * t->experts;
+    struct stack *s = &w->stacks[w->firsts[tensor]];
+    strata_status st;
+
+    if (s->values == NULL) {
+        s->values = st_fault("adapter.alloc", 0) < 0 ? NULL : malloc(elems * sizeof(*s->values));
+        s->left = elems;
+    }
+    if (s->values == NULL)
+        return st_nomem(elems * sizeof(*s->values));
+    for (uint64_t i = 0; i < count; i++)
+        s->values[(first + i) * t->experts + t->tensor->expert] = values[i];
+    s->left -= count;
+    if (s->left > 0)
+        return STRATA_OK;
+    st = st_new_file_write_at(&w->weights, s->values, elems * sizeof(*s->values), w->at[tensor]);
+    free(s->values);
+    s->values = NULL;
+    return st;
+}
+
 strata_status st_hf_adapter_writer_put(struct st_hf_adapter_writer *w, uint32_t tensor, uint64_t first, uint64_t count,
                                        const float *values)
 {
+    const struct st_hf_adapted *t = &w->tensors[tensor];
+
+    if (t->experts > 0 && t->b)
+        return put_stack(w, tensor, first, count, values);
+    if (t->experts > 0)
+        first += t->tensor->expert * st_hf_adapted_elems(t);
     return st_new_file_write_at(&w->weights, values, count * sizeof(*values), w->at[tensor] + first * sizeof(*values));
 }
 
@@ -279,6 +354,10 @@ static void release(struct st_hf_adapter_writer *w)
     free(w->tensors);
     free(w->at);
     free(w->places);
+    for (uint32_t i = 0; w->stacks != NULL && i < w->count; i++)
+        free(w->stacks[i].values);
+    free(w->stacks);
+    free(w->firsts);
     free(w);
 }
 

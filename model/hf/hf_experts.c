@@ -11,7 +11,6 @@ static const char *const stacks[] = {[ST_HF_STACK_GATE_UP] = "gate_up_proj",
                                      [ST_HF_STACK_DOWN] = "down_proj",
                                      [ST_HF_STACK_GATE_UP_BIAS] = "gate_up_proj_bias",
                                      [ST_HF_STACK_DOWN_BIAS] = "down_proj_bias"};
-#define STACKED "mlp.experts" /* in all families */
 
 /* "model.layers.3.REST": REST, and the number. */
 static const char *in_block(const char *name, const struct st_model_config *c, uint32_t *block)
@@ -37,12 +36,13 @@ bool st_hf_stack_find(struct st_hf_stack *out, const struct st_model_config *c, 
         return false;
     st_hf_name_in_model(full, c, name);
     rest = in_block(full, c, &out->block);
-    if (rest == NULL || !st_layer_bit(c->sparse, out->block) || strncmp(rest, STACKED ".", sizeof(STACKED)) != 0)
+    if (rest == NULL || !st_layer_bit(c->sparse, out->block) ||
+        strncmp(rest, ST_EXPERTS_STACKED ".", sizeof(ST_EXPERTS_STACKED)) != 0)
         return false;
     for (out->kind = 0; out->kind < ST_HF_STACK_KINDS; out->kind++) {
         uint64_t shape[3];
 
-        if (strcmp(rest + sizeof(STACKED), stacks[out->kind]) == 0)
+        if (strcmp(rest + sizeof(ST_EXPERTS_STACKED), stacks[out->kind]) == 0)
             return st_hf_stack_shape(shape, c, out->kind) > 0;
     }
     return false;
@@ -50,7 +50,8 @@ bool st_hf_stack_find(struct st_hf_stack *out, const struct st_model_config *c, 
 
 void st_hf_stack_name(char out[ST_HF_NAME_BYTES], const struct st_model_config *c, struct st_hf_stack stack)
 {
-    snprintf(out, ST_HF_NAME_BYTES, "%s.%u." STACKED ".%s", st_family_of(c->family)->block, stack.block, stacks[stack.kind]);
+    snprintf(out, ST_HF_NAME_BYTES, "%s.%u." ST_EXPERTS_STACKED ".%s", st_family_of(c->family)->block, stack.block,
+             stacks[stack.kind]);
 }
 
 uint32_t st_hf_stack_shape(uint64_t shape[3], const struct st_model_config *c, enum st_hf_stack_kind kind)
@@ -83,7 +84,7 @@ bool st_hf_stack_place(uint64_t *at, const struct st_model_config *c, enum st_hf
                                                   [ST_EXPERT_GATE_BIAS] = ST_HF_STACK_GATE_UP_BIAS,
                                                   [ST_EXPERT_DOWN_BIAS] = ST_HF_STACK_DOWN_BIAS};
 
-    if (t->expert == ST_NO_EXPERT || kinds[t->part] != kind)
+    if (t->expert == ST_NO_EXPERT || t->adapts != ST_NO_TENSOR || kinds[t->part] != kind)
         return false;
     *at = t->expert * (st_hf_stack_elems(c, kind) / c->experts) + (t->part == ST_EXPERT_UP ? t->elems : 0);
     return true;

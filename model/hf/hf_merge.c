@@ -25,6 +25,8 @@
 struct change {
     struct st_hf_place place;
     const struct st_hf_adapted *a; /* its A, which B follows; or what replaces it */
+    const struct st_tensor *tensor;
+    uint64_t row; /* of B: that of the tensor's first */
 };
 
 struct merger {
@@ -75,7 +77,7 @@ static strata_status put_rows(struct merger *m, const struct change *c, struct s
     for (uint64_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
             return st_error(STRATA_E_NUMERICS, "%s: tensor %s is not finite in %s once the adapter is added: nothing is written",
-                            c->place.path, c->a->tensor->name, strata_dtype_name(c->place.dtype));
+                            c->place.path, c->tensor->name, strata_dtype_name(c->place.dtype));
     if ((st = st_new_file_write_at(file, m->part, bytes, at)) != STRATA_OK)
         return st;
     return advance(m, bytes);
@@ -130,7 +132,7 @@ static void add_product(float *values, const float *left, const float *right, ui
 static strata_status add_rows(struct merger *m, const struct change *c, struct st_new_file *file, const float *left,
                               const float *right)
 {
-    const uint64_t rows = c->a->tensor->shape[0], cols = c->a->tensor->shape[1], r = c->a->shape[0];
+    const uint64_t rows = c->tensor->shape[0], cols = c->tensor->shape[1], r = c->a->shape[0];
     const uint64_t elem_bytes = strata_dtype_bytes(c->place.dtype);
     const uint64_t whole = PART_BYTES / sizeof(float) / cols, step = whole > 0 ? whole : 1;
     float *values = st_fault("merge.alloc", 0) < 0 ? NULL : malloc((step + 1) * cols * sizeof(*values));
@@ -152,7 +154,7 @@ static strata_status add_rows(struct merger *m, const struct change *c, struct s
 
 static strata_status merge_tensor(struct merger *m, const struct change *c, struct st_new_file *file)
 {
-    const bool out_in = m->how->model->config.out_in;
+    const bool out_in = !st_model_is_turned(m->how->model, c->tensor);
     float *a = NULL, *b = NULL;
     strata_status st;
 
@@ -160,7 +162,7 @@ static strata_status merge_tensor(struct merger *m, const struct change *c, stru
         (st = transpose(&a, c->a->shape[0], c->a->shape[1])) == STRATA_OK)
         st = transpose(&b, c->a[1].shape[0], c->a[1].shape[1]);
     if (st == STRATA_OK)
-        st = add_rows(m, c, file, out_in ? b : a, out_in ? a : b);
+        st = add_rows(m, c, file, out_in ? b + c->row * c->a->shape[0] : a, out_in ? a : b);
     free(a);
     free(b);
     return st;
@@ -284,6 +286,15 @@ static int by_place(const void *a, const void *b)
     return (x->place.begin > y->place.begin) - (x->place.begin < y->place.begin);
 }
 
+static void add_change(struct merger *m, const struct st_hf_adapted *a, const struct st_tensor *t, uint64_t row)
+{
+    const uint32_t tensor = (uint32_t)(t - m->how->model->tensors);
+
+    m->changes[m->change_count++] =
+        (struct change){.place = st_hf_reader_place(m->base, tensor), .a = a, .tensor = t, .row = row};
+}
+
+/* One B may have the rows of an expert's gate and, behind them, of its up, which is the next tensor. */
 static strata_status list_changes(struct merger *m)
 {
     const struct st_hf_merge *how = m->how;
@@ -294,9 +305,11 @@ static strata_status list_changes(struct merger *m)
     for (uint32_t i = 0; i < how->count; i++) {
         const struct st_hf_adapted *a = &how->tensors[i];
 
-        if (!a->b)
-            m->changes[m->change_count++] =
-                (struct change){.place = st_hf_reader_place(m->base, (uint32_t)(a->tensor - how->model->tensors)), .a = a};
+        if (a->b)
+            continue;
+        add_change(m, a, a->tensor, 0);
+        if (a->experts > 0 && st_expert_is_split(a->tensor))
+            add_change(m, a, a->tensor + 1, a->tensor->shape[0]);
     }
     qsort(m->changes, m->change_count, sizeof(*m->changes), by_place);
     return STRATA_OK;

@@ -51,7 +51,7 @@ TEST(test_what_is_refused)
         {"{\"use_dora\":true}", "\"use_dora\": DoRA is not supported; leave it out"},
         {"{\"lora_bias\":true}", "\"lora_bias\": a bias of B is not supported"},
         {"{\"layer_replication\":[[0,2],[1,2]]}", "\"layer_replication\": a model whose layers are repeated"},
-        {"{\"target_parameters\":[\"a\"]}", "\"target_parameters\": adapters of parameters"},
+        {"{\"target_parameters\":[\"a\"]}", "\"target_parameters\": \"a\" fits no stack of experts"},
         {"{\"trainable_token_indices\":[1]}", "\"trainable_token_indices\""},
         {"{\"alora_invocation_tokens\":[1]}", "\"alora_invocation_tokens\": aLoRA"},
         {"{\"megatron_config\":{\"a\":1}}", "\"megatron_config\""},
