@@ -48,6 +48,10 @@ EXPERTS = {
     "olmoe": ("olmoe", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], use_rslora=True)),
     "qwen2_moe": ("qwen2_moe", dict(target_modules=["k_proj", "o_proj", "shared_expert_gate"])),
     "qwen3_moe": ("qwen3_moe", dict(target_modules=["q_proj", "o_proj"], modules_to_save=["q_norm"], rank_pattern={"layers.2.*": 2})),
+    "qwen3_moe_params": ("qwen3_moe_one", dict(target_modules=["q_proj"], target_parameters=["mlp.experts.gate_up_proj", "experts.down_proj"],
+                                               rank_pattern={"experts.down_proj": 2}, alpha_pattern={r".*\.0\.mlp.experts.gate_up_proj": 3})),
+    "qwen2_moe_params": ("qwen2_moe", dict(target_parameters=["experts.gate_up_proj"], use_rslora=True)),
+    "mixtral_params": ("mixtral", dict(target_modules=["o_proj"], target_parameters=["experts.down_proj"])),
 }
 
 
@@ -101,7 +105,8 @@ def make(name, source, settings, seed):
     shutil.rmtree(out, ignore_errors=True)
     torch.manual_seed(seed)
     dtype = stored_dtype(os.path.join(source, "model.safetensors"))
-    base = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    # PEFT rounds what it adds to a stack before it adds it: here only the sum is rounded.
+    base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if "target_parameters" in settings else dtype)
     was = {k: v.clone() for k, v in base.state_dict().items()}
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, **settings))
     for key, p in model.named_parameters():
@@ -114,8 +119,11 @@ def make(name, source, settings, seed):
     with open(os.path.join(out, "adapter_config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=2, sort_keys=True)
     merged = model.merge_and_unload(safe_merge=False).state_dict()
-    save_file({k: v.contiguous().clone() for k, v in merged.items() if not torch.equal(v, was[k])},
-              os.path.join(out, "merged.safetensors"))
+    changed = {k: v for k, v in merged.items() if not torch.equal(v, was[k])}
+    families.TYPE = os.path.basename(source)
+    if families.TYPE not in families.STACKED:
+        changed = {name: own for k, v in changed.items() for name, own in families.per_expert(k, v).items()}
+    save_file({k: v.to(dtype).contiguous().clone() for k, v in changed.items()}, os.path.join(out, "merged.safetensors"))
     tokens = numpy.fromfile(os.path.join(source, "tokens.bin"), dtype="<u2", offset=1024)
     write_json(os.path.join(out, "golden.json"),
                {"loss": evaluate(source, out, tokens), "in_order": train(source, out, tokens)})

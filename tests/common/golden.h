@@ -14,15 +14,17 @@
     "tests/golden/experts/qwen3_moe", "tests/golden/experts/qwen3_moe_one", "tests/golden/experts/qwen2_moe",                    \
         "tests/golden/experts/olmoe", "tests/golden/experts/mixtral", "tests/golden/experts/gpt_oss",                            \
         "tests/golden/experts/gpt_oss_one"
-/* Of some of these, adapters that tools/make_golden_merge.py made: {of them, the model}. */
-#define GOLDEN_EXPERTS_ADAPTED                                                                                                   \
-    {"tests/golden/adapters/mixtral", "tests/golden/experts/mixtral"},                                                           \
-        {"tests/golden/adapters/gpt_oss", "tests/golden/experts/gpt_oss"},                                                       \
-        {"tests/golden/adapters/olmoe", "tests/golden/experts/olmoe"},                                                           \
-        {"tests/golden/adapters/qwen2_moe", "tests/golden/experts/qwen2_moe"},                                                   \
+/* Adapters of these, by tools/make_golden_merge.py, of attention and of stacks of experts: {of them, the model}. */
+#define GOLDEN_ADAPTER_OF(name, model)                                                                                           \
     {                                                                                                                            \
-        "tests/golden/adapters/qwen3_moe", "tests/golden/experts/qwen3_moe"                                                      \
+        "tests/golden/adapters/" name, "tests/golden/experts/" model                                                             \
     }
+#define GOLDEN_EXPERTS_ADAPTED                                                                                                   \
+    GOLDEN_ADAPTER_OF("mixtral", "mixtral"), GOLDEN_ADAPTER_OF("olmoe", "olmoe"), GOLDEN_ADAPTER_OF("qwen2_moe", "qwen2_moe"),   \
+        GOLDEN_ADAPTER_OF("qwen3_moe", "qwen3_moe"), GOLDEN_ADAPTER_OF("gpt_oss", "gpt_oss"), GOLDEN_EXPERTS_STACKED
+#define GOLDEN_EXPERTS_STACKED                                                                                                   \
+    GOLDEN_ADAPTER_OF("mixtral_params", "mixtral"), GOLDEN_ADAPTER_OF("qwen2_moe_params", "qwen2_moe"),                          \
+        GOLDEN_ADAPTER_OF("qwen3_moe_params", "qwen3_moe_one")
 /* Adapters of some of them, and what PEFT computes (tools/make_golden_lora.py): {of them, the model}. */
 #define GOLDEN_LORA_OF(name, model)                                                                                              \
     {                                                                                                                            \

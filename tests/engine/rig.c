@@ -169,7 +169,8 @@ static strata_status adapter_spec(struct st_adapter_spec **out, const struct rig
          "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"], "
          "\"layers_to_transform\": [0, 2], \"modules_to_save\": [\"input_layernorm\"]}",
          "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 2], "
-         "\"modules_to_save\": [\"input_layernorm\"]}"},
+         "\"modules_to_save\": [\"input_layernorm\"], \"target_parameters\": [\"experts.gate_up_proj\", "
+         "\"2.mlp.experts.down_proj\"]}"},
         {"{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}",
          "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}",
          "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}"},

@@ -5,9 +5,10 @@
 
 #include <stdio.h>
 
-const char *const families[FAMILY_COUNT] = {"gemma2_caps", "gemma3_local", "gpt2_exact",   "llama_linear", "mistral_window",
-                                            "olmo2",       "phi3_long",    "qwen2_layers", "qwen3_bias",   "smollm3_yarn",
-                                            "mixtral",     "olmoe",        "qwen2_moe",    "qwen3_moe"};
+const char *const families[FAMILY_COUNT] = {
+    "gemma2_caps", "gemma3_local", "gpt2_exact",     "llama_linear",     "mistral_window",  "olmo2",
+    "phi3_long",   "qwen2_layers", "qwen3_bias",     "smollm3_yarn",     "mixtral",         "olmoe",
+    "qwen2_moe",   "qwen3_moe",    "mixtral_params", "qwen2_moe_params", "qwen3_moe_params"};
 
 const char *join_path(char path[256], const char *dir, const char *name, const char *file)
 {
@@ -19,7 +20,13 @@ const char *model_path(char path[256], const char *name)
 {
     static const struct {
         const char *adapter, *model;
-    } sparse[] = {{"mixtral", "mixtral"}, {"olmoe", "olmoe"}, {"qwen2_moe", "qwen2_moe"}, {"qwen3_moe", "qwen3_moe"}};
+    } sparse[] = {{"mixtral", "mixtral"},
+                  {"olmoe", "olmoe"},
+                  {"qwen2_moe", "qwen2_moe"},
+                  {"qwen3_moe", "qwen3_moe"},
+                  {"mixtral_params", "mixtral"},
+                  {"qwen2_moe_params", "qwen2_moe"},
+                  {"qwen3_moe_params", "qwen3_moe_one"}};
 
     for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++)
         if (strcmp(sparse[i].adapter, name) == 0)
