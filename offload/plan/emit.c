@@ -97,6 +97,13 @@ void st_pool_forget(struct st_pool *pool)
     memset(pool->holds, 0xff, sizeof(pool->holds));
 }
 
+void st_pool_drop(struct st_pool *pool, uint32_t what)
+{
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (pool->holds[i] == what)
+            pool->holds[i] = ST_NO_BUFFER;
+}
+
 /* --- helpers over the plan --- */
 
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
@@ -123,6 +130,11 @@ bool st_emit_gated(const struct st_emitter *e)
 bool st_emit_in_backward(const struct st_emitter *e)
 {
     return e->plan->policy.update == ST_UPDATE_IN_BACKWARD;
+}
+
+bool st_emit_at_once(const struct st_emitter *e, uint32_t p)
+{
+    return st_emit_in_backward(e) || e->program->pages[p].early;
 }
 
 /* --- one cycle --- */
@@ -212,7 +224,7 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
     st_emit_forget_weights(e, ST_NO_PAGE);
     if (e->plan->policy.forward_only)
         return;
-    if (st_emit_gated(e) && micros->closes)
+    if (st_emit_gated(e) && micros->closes && e->early_left == 0)
         st_emit_read_ahead(e);
     st_emit_backward(e, micros);
     st_emit_forget_weights(e, ST_NO_PAGE);
@@ -251,6 +263,7 @@ strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
     struct st_emitter e = {.plan = plan, .program = &plan->program, .lay = lay, .underway.page = ST_NO_PAGE};
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
+    e.early_left = e.program->early_pages;
     st_emit_order(&e);
     emit_cycle(&e);
     if (e.no_memory)

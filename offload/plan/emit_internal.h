@@ -17,6 +17,7 @@ enum {
     EPI = ST_PHASE_EPILOGUE,
     EVAL = ST_PHASE_EVAL,
     SAVE = ST_PHASE_SAVE,
+    REDO = ST_PHASE_REDO | EPI | SAVE, /* cycles that make early updates again */
     FORWARD = PRO | BODY | EVAL,
     BACKWARD = PRO | BODY,
     ALWAYS = PRO | BODY | EPI | EVAL,
@@ -46,6 +47,9 @@ struct st_emitter {
     uint32_t ahead[ST_POOL_SLOTS_MAX]; /* [tail_reads] chunks read ahead by the previous cycle, in the order of their updates */
     uint32_t tail_reads;
     uint8_t update_phases; /* when updates run */
+    uint8_t chunk_phases;  /* when those of the page run that is updated now: others, if they are made early or again */
+    bool early;            /* they are made early */
+    uint32_t early_left;   /* pages that are still to be updated early in this cycle */
     struct {
         uint32_t page, from;
     } held[ST_HELD_MAX]; /* downloads of gradients that are deferred to after the step's end */
@@ -80,6 +84,8 @@ struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned 
 uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);
 uint32_t st_pool_take(struct st_pool *pool, uint32_t what);
 void st_pool_forget(struct st_pool *pool);
+/* Forget that slots hold this. */
+void st_pool_drop(struct st_pool *pool, uint32_t what);
 
 /* Bytes of page p's weights, of its rounded gradient, and of its sum. */
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
@@ -87,6 +93,8 @@ uint64_t st_emit_grad_bytes(const struct st_emitter *e, uint32_t p);
 uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
+/* Whether page p's updates are made as soon as its gradient is there. */
+bool st_emit_at_once(const struct st_emitter *e, uint32_t p);
 
 /* --- emit_update.c --- */
 
@@ -101,6 +109,8 @@ uint32_t st_emit_host_grad(struct st_emitter *e, uint32_t p);
 void st_emit_store_grad(struct st_emitter *e, uint32_t p, uint32_t from);
 /* Emit page p's updates, and the ops that bring in its state and weights and write them back. */
 void st_emit_update(struct st_emitter *e, uint32_t p);
+/* The same in backward, before the step is over: they leave the page's other version.  The last one reads ahead. */
+void st_emit_early(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's updates need first is read during this cycle's backward. */
 void st_emit_read_ahead(struct st_emitter *e);
 /* Upload slice t of a table that is looked up on the host and stays on the device. */

@@ -331,7 +331,7 @@ static void bring_ahead(struct st_emitter *e, const struct st_micros *micros, co
         (slots > 0 && slots < e->plan->sums->pages_at_once + next.count))
         return;
     for (uint32_t i = 0; i < next.count; i++)
-        if (!st_emit_in_backward(e) || st_page_sliced(&e->program->pages[page_of(e, &next, i)]))
+        if (!(st_emit_in_backward(e) || e->program->early_pages > 0) || st_page_sliced(&e->program->pages[page_of(e, &next, i)]))
             (void)st_emit_device_weight(e, page_of(e, &next, i), BACKWARD);
 }
 

@@ -195,7 +195,7 @@ static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t
  * that the norm waits for, and their own updates come later anyway. Each holds its slot until then. */
 static bool held_back(const struct st_emitter *e, uint32_t p)
 {
-    return !st_emit_in_backward(e) && (p == e->plan->sums->last[0] || p == e->plan->sums->last[1]);
+    return !st_emit_at_once(e, p) && (p == e->plan->sums->last[0] || p == e->plan->sums->last[1]);
 }
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
@@ -241,6 +241,8 @@ void st_emit_finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     }
     if (st_emit_in_backward(e))
         st_emit_update(e, p);
+    else if (place->early)
+        st_emit_early(e, p);
 }
 
 /* After the step's last micro-batch, m: a sum is rounded; the table's stays open for the lookup's gradients. */
@@ -271,7 +273,7 @@ static bool may_wait(const struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
 
-    return !st_emit_in_backward(e) || place->weights == ST_WHERE_DEVICE || place->home == ST_WHERE_DEVICE ||
+    return !st_emit_at_once(e, p) || place->weights == ST_WHERE_DEVICE || place->home == ST_WHERE_DEVICE ||
            (place->grad == ST_WHERE_HOST && place->home == ST_WHERE_HOST);
 }
 

@@ -108,11 +108,13 @@ static uint64_t updated_bytes(const struct st_emitter *e, uint32_t p)
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 {
     const struct st_page_place *place = &e->program->pages[p];
+    struct st_op *op;
 
     if (place->home != ST_WHERE_NVME)
         return;
-    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p, st_extent_bytes(updated_bytes(e, p)))
-        ->page = p;
+    op = st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->chunk_phases, slot, place->home_region, p, st_extent_bytes(updated_bytes(e, p)));
+    op->page = p;
+    op->early = e->early;
 }
 
 /* --- rounded gradients --- */
@@ -144,10 +146,10 @@ static uint32_t update_grad(struct st_emitter *e, uint32_t p)
 
     if (place->grad_region != ST_NO_BUFFER)
         return place->grad_region;
-    if (place->grad_extent == ST_NO_BUFFER)
+    if (place->grad_extent == ST_NO_BUFFER || e->early)
         return st_pool_find(&e->lay->host_grads, p); /* it has just come down */
     slot = st_pool_take(&e->lay->host_grads, p);
-    move_grad(e, ST_OP_READ_GRAD, e->update_phases, p, place->grad_extent, slot);
+    move_grad(e, ST_OP_READ_GRAD, e->chunk_phases, p, place->grad_extent, slot);
     return slot;
 }
 
@@ -160,6 +162,7 @@ static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phas
 
     op->page = chunk->page;
     op->chunk = c;
+    op->early = e->early && kind == ST_OP_WRITE_STATE;
 }
 
 static uint32_t state_slot(struct st_emitter *e, uint32_t c)
@@ -171,7 +174,7 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(pool, c);
-    move_state(e, ST_OP_READ_STATE, e->update_phases, c, chunk->region, slot);
+    move_state(e, ST_OP_READ_STATE, e->chunk_phases, c, chunk->region, slot);
     return slot;
 }
 
@@ -244,21 +247,23 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight, uint
 
     if (place->state == ST_WHERE_STREAMED)
         move_state(e, ST_OP_UPLOAD_STATE, e->update_phases, c, home, state);
-    op = st_emit_op(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, e->update_phases);
+    op = st_emit_op(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, e->chunk_phases);
     op->page = chunk->page;
     op->chunk = c;
+    op->early = e->early;
     st_emit_operand(e, ST_ROLE_STATE, state, c);
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, chunk->page);
     st_emit_operand(e, ST_ROLE_GRAD, grad, chunk->page);
     if (device)
         st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_device, 0);
-    if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
+    if (!st_emit_in_backward(e) && !e->early) /* the norm of the whole step, its clip factor */
         st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
     if (place->state == ST_WHERE_STREAMED)
         move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
     if (swapped)
-        move_state(e, ST_OP_WRITE_STATE, e->update_phases, c, home, chunk->region);
-    save_state(e, c);
+        move_state(e, ST_OP_WRITE_STATE, e->chunk_phases, c, home, chunk->region);
+    if (!e->early)
+        save_state(e, c);
 }
 
 static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
@@ -269,6 +274,11 @@ static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
         if (e->program->chunks[c].state != ST_WHERE_NONE)
             update_chunk(e, c, weight, grad);
+    if (!place->early)
+        return;
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+        st_pool_drop(&e->lay->states, c); /* not all cycles that go on have it there */
+    st_pool_drop(&e->lay->host_grads, p);
 }
 
 /* When the update must bring page p's weights in: always if the forward that follows takes them from there, else for updates
@@ -335,11 +345,29 @@ void st_emit_update(struct st_emitter *e, uint32_t p)
 {
     if (e->program->pages[p].grad == ST_WHERE_NONE)
         return;
+    e->chunk_phases = e->program->pages[p].early ? REDO : e->update_phases;
     if (e->program->pages[p].grad == ST_WHERE_DEVICE)
         update_on_device(e, p);
     else
         update_on_host(e, p);
     save_weight(e, p);
+}
+
+/* What the slots of the host have then is not in force, and nobody finds it there. */
+void st_emit_early(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    const uint32_t weight = st_emit_host_weight(e, p, BACKWARD);
+
+    assert(place->grad == ST_WHERE_HOST);
+    e->chunk_phases = BACKWARD;
+    e->early = true;
+    update_chunks(e, p, weight);
+    write_weight(e, p, weight);
+    e->early = false;
+    st_emit_forget_page(e, p);
+    if (--e->early_left == 0)
+        st_emit_read_ahead(e);
 }
 
 /* The i-th page in the order of updates. */
@@ -379,7 +407,7 @@ void st_emit_order(struct st_emitter *e)
         const struct st_page_place *place = &program->pages[update_order(e, i)];
 
         for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-            if (program->chunks[c].state == ST_WHERE_NVME && e->tail_reads < e->lay->states.count)
+            if (program->chunks[c].state == ST_WHERE_NVME && !place->early && e->tail_reads < e->lay->states.count)
                 e->ahead[e->tail_reads++] = c;
     }
 }
@@ -392,14 +420,8 @@ void st_emit_read_ahead(struct st_emitter *e)
 
 void st_emit_forget_page(struct st_emitter *e, uint32_t p)
 {
-    struct st_pool *pool = device_slots(e, p);
-
-    for (uint32_t i = 0; i < pool->count; i++)
-        if (pool->holds[i] == p)
-            pool->holds[i] = ST_NO_BUFFER;
-    for (uint32_t i = 0; i < e->lay->host_weights.count; i++)
-        if (e->lay->host_weights.holds[i] == p)
-            e->lay->host_weights.holds[i] = ST_NO_BUFFER;
+    st_pool_drop(device_slots(e, p), p);
+    st_pool_drop(&e->lay->host_weights, p);
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

@@ -449,6 +449,14 @@ static strata_status check_device(const struct st_plan *plan)
     return STRATA_OK;
 }
 
+static strata_status check_early(const struct st_plan *plan)
+{
+    if (plan->policy.early == 0 || !st_workload_opaque(&plan->program.workload))
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG, "strata.update is speculative, but the caller computes the layers, and may drop a step: use "
+                                     "gated");
+}
+
 static strata_status check_leaves(const struct st_plan *plan)
 {
     const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
@@ -568,7 +576,7 @@ strata_status st_plan_create(struct st_plan **out, const struct st_workload *wor
     if ((st = st_workload_check(workload)) != STRATA_OK ||
         (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = check_device(plan)) != STRATA_OK ||
         (st = make_shards(plan)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK ||
-        (st = check_order(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
+        (st = check_early(plan)) != STRATA_OK || (st = check_order(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
         (st = st_plan_sums_make(plan)) != STRATA_OK) {
         st_plan_destroy(plan);
         return st;

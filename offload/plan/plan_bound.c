@@ -34,9 +34,10 @@ static double trained_params(const struct st_page *shard)
 
 /* Elements that the host's cores update, or, on a device that is the host, all; and bytes that a separate device's updates pass
  * over in its memory. */
-static void add_updates(struct load *load, const struct st_plan *plan, const struct st_machine *m)
+static void add_updates(struct load loads[ST_WINDOW_COUNT], const struct st_plan *plan, const struct st_machine *m)
 {
-    double host = 0, device = 0;
+    struct load *load = &loads[st_plan_update_window(plan)];
+    double host = 0, device = 0, early = 0;
 
     for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
         struct st_alike parts[ST_ALIKE_MAX];
@@ -45,9 +46,12 @@ static void add_updates(struct load *load, const struct st_plan *plan, const str
         for (uint32_t i = 0; i < kinds && st_place_trained(plan, p); i++) {
             const bool here = plan->capacity.device_is_host || !st_place_device_update(plan, parts[i].page);
 
-            *(here ? &host : &device) += parts[i].count * trained_params(&plan->program.shards[p]);
+            *(st_place_early(plan, parts[i].page) ? &early
+              : here                              ? &host
+                                                  : &device) += parts[i].count * trained_params(&plan->program.shards[p]);
         }
     }
+    loads[ST_WINDOW_BACKWARD].update += st_seconds_at(early, m->rates.update);
     load->update += st_seconds_at(host, m->rates.update);
     load->compute += st_seconds_at(device * update_bytes(plan), m->rates.memory);
 }
@@ -191,7 +195,7 @@ double st_plan_bound(const struct st_plan *plan, const struct st_machine *m, dou
     add_activations(&moved, plan);
     add_compute(loads, plan, m);
     if (!plan->policy.forward_only)
-        add_updates(&loads[st_plan_update_window(plan)], plan, m);
+        add_updates(loads, plan, m);
     for (enum st_window w = 0; w < ST_WINDOW_COUNT; w++) {
         struct load whole = loads[w];
 

@@ -148,7 +148,7 @@ static void raise_cached_chunks(struct st_plan *plan, uint32_t most)
     c.room = chunk_bytes(plan, *chunks) + plan->capacity.bytes[STRATA_TIER_HOST] - needed[STRATA_TIER_HOST];
     if (plan->policy.cache != ST_AUTO_BYTES)
         c.promoted = plan->sums->state_bytes[*chunks] + plan->policy.cache - st_plan_promoted(plan);
-    raise(&c, smaller(most, plan->program.chunk_count));
+    raise(&c, smaller(most, st_place_chunks_before_early(plan)));
 }
 
 /* --- slots --- */
@@ -251,6 +251,7 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
         d->host_grad_pages = w->gathered_count;
     if (!st_plan_allowed(plan))
         return false;
+    st_plan_raise(plan, &d->early_pages, intent->on[ST_AXIS_EARLY]);
     raise_slots(plan, &profile->first);
     if (intent->on[ST_AXIS_GRADS] != 1)
         st_plan_raise(plan, &d->host_grad_pages, w->page_count);
@@ -390,7 +391,8 @@ static uint32_t streamed_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_
         levels[0] = plan->policy.streamed;
         return 1;
     }
-    if (plan->policy.forward_only || plan->capacity.device_is_host || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
+    if (plan->policy.forward_only || plan->capacity.device_is_host || plan->policy.optimizer_tier == STRATA_TIER_DEVICE ||
+        plan->policy.early != 0)
         return 1;
     for (uint32_t s = ST_STREAMED_PARTS / 16; s <= ST_STREAMED_PARTS; s += ST_STREAMED_PARTS / 16)
         if (blocks * s / ST_STREAMED_PARTS > blocks * levels[count - 1] / ST_STREAMED_PARTS)
@@ -428,6 +430,20 @@ static uint32_t quarters_of(uint32_t levels[ST_LEVELS_MAX], uint64_t all)
     return count;
 }
 
+/* What is updated early, the host updates: with any of it nothing is streamed. */
+static uint32_t early_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
+{
+    const uint64_t pages = plan->program.workload.page_count;
+
+    levels[0] = 0;
+    if (plan->policy.early == 0 || plan->policy.forward_only || plan->policy.update != ST_UPDATE_GATED)
+        return 1;
+    if (plan->policy.early == ST_EARLY_AUTO)
+        return quarters_of(levels, pages);
+    levels[0] = (uint32_t)(pages * plan->policy.early / ST_EARLY_PARTS);
+    return 1;
+}
+
 /* All chunks that fit, whatever their size; three, two, one quarter of them, none that need not be. */
 static uint32_t cached_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
@@ -463,6 +479,8 @@ uint32_t st_candidate_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_pla
         return state_levels(levels, plan);
     case ST_AXIS_STREAMED:
         return streamed_levels(levels, plan, intent->on[ST_AXIS_STATE]);
+    case ST_AXIS_EARLY:
+        return early_levels(levels, plan);
     case ST_AXIS_ACCUM:
         return counts(levels, intent->on[ST_AXIS_ACCUMULATION] == ST_ACCUMULATE_HORIZONTAL ? ST_ACCUM_ALL + 1 : 1);
     case ST_AXIS_RESIDENT:
@@ -518,6 +536,10 @@ uint32_t st_candidate_between(uint32_t levels[ST_LEVELS_MAX], const struct st_pl
     case ST_AXIS_STREAMED:
         value = plan->decided.streamed;
         most = ST_STREAMED_PARTS;
+        break;
+    case ST_AXIS_EARLY:
+        value = plan->decided.early_pages;
+        most = w->page_count;
         break;
     case ST_AXIS_RESIDENT:
         value = plan->decided.resident_pages;

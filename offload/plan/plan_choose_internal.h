@@ -23,6 +23,7 @@ enum st_axis {
     ST_AXIS_KEPT,         /* blocks whose activations are kept, or ST_KEPT_REST */
     ST_AXIS_STATE,        /* pages whose state lies on the device */
     ST_AXIS_STREAMED,     /* of ST_STREAMED_PARTS */
+    ST_AXIS_EARLY,        /* pages: at most so many, from the top, are updated early */
     ST_AXIS_ACCUM,        /* horizontal: quarters of the pages, whose partial sums stay on the device */
     ST_AXIS_RESIDENT,     /* pages: at most so many are resident, but for those that must be */
     ST_AXIS_CACHED,       /* chunks: the state of at most so many waits in host memory, or ST_CACHED_ALL */

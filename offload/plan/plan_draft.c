@@ -68,8 +68,8 @@ static strata_status evaluate(struct draft *d)
 
 static strata_status descend(struct draft *d, struct st_intent intent)
 {
-    static const enum st_axis axes[] = {ST_AXIS_ACCUM,    ST_AXIS_STREAMED, ST_AXIS_STATE, ST_AXIS_KEPT,
-                                        ST_AXIS_RESIDENT, ST_AXIS_GRADS,    ST_AXIS_ORDER};
+    static const enum st_axis axes[] = {ST_AXIS_ACCUM, ST_AXIS_STREAMED, ST_AXIS_EARLY, ST_AXIS_STATE,
+                                        ST_AXIS_KEPT,  ST_AXIS_RESIDENT, ST_AXIS_GRADS, ST_AXIS_ORDER};
     double key = key_of(d, &intent);
 
     for (uint32_t round = 0; round < ROUNDS; round++)

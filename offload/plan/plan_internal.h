@@ -61,6 +61,7 @@ struct st_plan_sums {
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t *plain;                /* [page_count + 1]: plain pages before this one */
+    uint64_t *early;                /* [page_count + 1]: bytes of state of the pages before this one that may be updated early */
     uint32_t lowest_layer;          /* that backward must reach; layer_count: none */
     uint32_t last[2];               /* pages whose gradients leave last, of a lookup's layer and of the lowest other one */
     uint32_t block_pages[2];        /* the first page of the first block's, the first after the last one's */
@@ -78,6 +79,8 @@ struct st_plan_sums {
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
+/* Whether a page could be updated early, whatever is decided. */
+bool st_plan_may_be_early(const struct st_plan *plan, uint32_t page);
 /* Pages that are equal, in themselves and by the decisions: one of them, and how many they are. */
 struct st_alike {
     uint32_t page, count;

@@ -28,6 +28,7 @@ static const char *const item_names[ST_ITEM_COUNT] = {
     [ST_ITEM_HOST_ACCUMULATORS] = "host accumulators",
     [ST_ITEM_STATE] = "optimizer state",
     [ST_ITEM_STATE_SLOTS] = "state slots",
+    [ST_ITEM_EARLY] = "second versions",
     [ST_ITEM_SAVED_SLOTS] = "checkpoint slots",
     [ST_ITEM_CHECKPOINTS] = "activation checkpoints",
     [ST_ITEM_ACTIVATION_SLOTS] = "activation slots",
@@ -181,6 +182,15 @@ static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct 
     lay_leaves(k, p, count, place);
 }
 
+/* The other place of what lies in `buffer`, of each of `count` equal pages (one when building). */
+static void take_other(struct st_walk *k, uint32_t buffer, strata_tier tier, uint64_t bytes, uint32_t count)
+{
+    const uint32_t other = take_each(k, tier, bytes, count, ST_ITEM_EARLY);
+
+    if (k->build && other != ST_NO_BUFFER)
+        k->plan->program.buffers[buffer].other = other;
+}
+
 static void grow(uint64_t *most, bool counts, uint64_t elems)
 {
     if (counts && elems > *most)
@@ -208,6 +218,18 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     grow(&k->wire, place->grad != ST_WHERE_NONE, st_program_wire_slot(program, p));
 }
 
+/* Of a run that saves: where checkpoints have a page. */
+static void lay_saved_page(struct st_walk *k, uint32_t p, struct st_page_place *place)
+{
+    const struct st_page *page = &k->plan->program.shards[p];
+    const bool on_nvme = place->home == ST_WHERE_NVME;
+
+    place->extent = take_saved(k, ST_SPACE_SET, st_page_set_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
+    place->base_extent = take_saved(k, ST_SPACE_BASE, st_page_base_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
+    if (on_nvme)
+        place->home_region = place->extent != ST_NO_BUFFER ? place->extent : place->base_extent;
+}
+
 /* Lays out where the weights are in force between uses, and where checkpoints have them. */
 static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
@@ -219,12 +241,10 @@ static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_pa
             take_each(k, (strata_tier)place->home, page->bytes, count, sliced ? ST_ITEM_WEIGHT_SLICES : ST_ITEM_WEIGHTS);
     if (on_nvme)
         place->extent = place->home_region;
-    if (!k->build || !saves(k))
-        return;
-    place->extent = take_saved(k, ST_SPACE_SET, st_page_set_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
-    place->base_extent = take_saved(k, ST_SPACE_BASE, st_page_base_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
-    if (on_nvme)
-        place->home_region = place->extent != ST_NO_BUFFER ? place->extent : place->base_extent;
+    if (k->build && saves(k))
+        lay_saved_page(k, p, place);
+    if (place->early && !k->no_memory)
+        take_other(k, place->home_region, (strata_tier)place->home, page->bytes, count);
 }
 
 /* Lays out weight, gradient and accumulator regions of `count` equal pages from p on. */
@@ -251,6 +271,7 @@ static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
         place.grad = st_place_device_update(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_HOST;
         place.state = st_place_streamed(plan, p) ? ST_WHERE_STREAMED : place.grad;
         place.sum_cut = st_place_sum_cut(plan, p);
+        place.early = st_place_early(plan, p);
     }
     note_slots(k, p, &place);
     if (place.weights == ST_WHERE_DEVICE)
@@ -262,6 +283,7 @@ static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
         place.chunk_first = plan->program.pages[p].chunk_first;
         place.chunk_count = plan->program.pages[p].chunk_count;
         plan->program.pages[p] = place;
+        plan->program.early_pages += place.early;
     }
 }
 
@@ -302,6 +324,7 @@ static uint64_t size_chunks(struct st_walk *k)
         return 0;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
         in_memory = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
+    st_walk_take_many(k, plan->policy.optimizer_tier, st_place_early_bytes(plan), 1);
     st_walk_take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
     st_walk_take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
     if (!saves(k))
@@ -325,6 +348,8 @@ static void lay_chunk(struct st_walk *k, struct st_chunk *chunk)
         chunk->extent = chunk->region;
     if (on_nvme)
         chunk->region = chunk->extent;
+    if (k->plan->program.pages[chunk->page].early && !k->no_memory)
+        take_other(k, chunk->region, (strata_tier)chunk->state, chunk->bytes, 1);
 }
 
 static uint64_t build_chunks(struct st_walk *k)
@@ -451,6 +476,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     if (build) {
         plan->item_count = 0;
         plan->program.buffer_count = 0;
+        plan->program.early_pages = 0;
     }
     lay_pages(&k);
     lay_chunks(&k);

@@ -53,9 +53,9 @@ static strata_status descend_axis(struct st_search *s, struct st_node *best, enu
 }
 
 /* Policy and tier of activations are the last. */
-static const enum st_axis axes[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM,  ST_AXIS_KEPT,
-                                    ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_GRADS, ST_AXIS_CACHED, ST_AXIS_CACHE,
-                                    ST_AXIS_MEMORY,   ST_AXIS_TIER,     ST_AXIS_UPDATE};
+static const enum st_axis axes[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM, ST_AXIS_KEPT,
+                                    ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_EARLY, ST_AXIS_GRADS, ST_AXIS_CACHED,
+                                    ST_AXIS_CACHE,    ST_AXIS_MEMORY,   ST_AXIS_TIER,  ST_AXIS_UPDATE};
 #define AXES        (sizeof(axes) / sizeof(axes[0]))
 #define AXES_INSIDE (AXES - 2)
 

@@ -17,7 +17,7 @@ static const enum first firsts[ST_AXIS_COUNT] = {
     [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_EVERY, [ST_AXIS_ACCUM] = FIRST_ENDS,
     [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_CACHED] = FIRST_ONE,     [ST_AXIS_CACHE] = FIRST_ONE,
     [ST_AXIS_ORDER] = FIRST_ONE,          [ST_AXIS_SLOTS] = FIRST_ONE,      [ST_AXIS_CHUNKS] = FIRST_EVERY,
-    [ST_AXIS_GRADS] = FIRST_ENDS,         [ST_AXIS_MEMORY] = FIRST_ONE,
+    [ST_AXIS_GRADS] = FIRST_ENDS,         [ST_AXIS_MEMORY] = FIRST_ONE,     [ST_AXIS_EARLY] = FIRST_ENDS,
 };
 
 static bool is_first(enum first first, uint32_t i, uint32_t count)
@@ -100,7 +100,8 @@ static void sort_nodes(struct st_search *s)
 /* Candidates of one kind differ in what can be changed one axis at a time. */
 static bool alike(const struct st_node *a, const struct st_node *b)
 {
-    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED, ST_AXIS_CHUNKS};
+    static const enum st_axis same[] = {ST_AXIS_UPDATE,   ST_AXIS_ACCUMULATION, ST_AXIS_TIER,
+                                        ST_AXIS_STREAMED, ST_AXIS_EARLY,        ST_AXIS_CHUNKS};
 
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
         if (a->intent.on[same[i]] != b->intent.on[same[i]])

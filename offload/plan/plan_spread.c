@@ -3,7 +3,7 @@
  * The sizes are computed as if the cached chunks were the first ones (plan_sums.c).  If they really were, the drive would be idle
  * while the updates of their pages run and overloaded afterwards.  Chunks of the same size are interchangeable, so within each
  * size the cached ones are spread evenly over the order of updates.  The table's chunks come first, since nothing hides the
- * table's update. */
+ * table's update.  What is updated early is not cached: its other version would want as much room again. */
 #include "offload/plan/plan_predicates.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct spread {
     struct st_plan *plan;
     struct size_class classes[CLASSES_MAX];
     uint32_t class_count;
-    uint32_t first, cached_end; /* the decision: [first, cached_end) of the chunks from `first` on */
+    uint32_t first, end, cached_end; /* the decision: [first, cached_end) of the chunks [first, end) */
 };
 
 static struct size_class *class_of(struct spread *s, uint64_t bytes)
@@ -47,7 +47,7 @@ static bool of_table(const struct spread *s, uint32_t chunk)
 
 static void count_classes(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+    for (uint32_t i = s->first; i < s->end; i++) {
         struct size_class *c = class_of(s, s->plan->program.chunks[i].bytes);
 
         if (c == NULL || s->plan->program.chunks[i].group == ST_GROUP_FROZEN)
@@ -60,7 +60,7 @@ static void count_classes(struct spread *s)
 /* Caches as many chunks of the table as its class has cached ones. */
 static void cache_table(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+    for (uint32_t i = s->first; i < s->end; i++) {
         struct st_chunk *chunk = &s->plan->program.chunks[i];
         struct size_class *c = class_of(s, chunk->bytes);
 
@@ -74,7 +74,7 @@ static void cache_table(struct spread *s)
 
 static void cache_evenly(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+    for (uint32_t i = s->first; i < s->end; i++) {
         struct st_chunk *chunk = &s->plan->program.chunks[i];
         struct size_class *c = class_of(s, chunk->bytes);
 
@@ -87,7 +87,10 @@ static void cache_evenly(struct spread *s)
 
 void st_plan_spread(struct st_plan *plan)
 {
-    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .cached_end = plan->decided.cached_chunks};
+    struct spread s = {.plan = plan,
+                       .first = st_place_device_chunks(plan),
+                       .end = st_place_chunks_before_early(plan),
+                       .cached_end = plan->decided.cached_chunks};
 
     if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.cached_chunks <= s.first)
         return;

@@ -176,6 +176,32 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
     return STRATA_OK;
 }
 
+/* What the host can update early: a plain page that is trained whole, so that none of it has to be copied to its other version.
+ */
+bool st_plan_may_be_early(const struct st_plan *plan, uint32_t p)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const struct st_page *page = &w->pages[p];
+
+    if (st_workload_opaque(w) || !st_page_is_plain(page) || !st_place_trained(plan, p))
+        return false;
+    for (uint32_t i = 0; i < page->group_count; i++)
+        if (page->groups[i].kind == ST_GROUP_FROZEN)
+            return false;
+    return true;
+}
+
+static void sum_early(const struct st_plan *plan, struct st_plan_sums *sums)
+{
+    sums->early[0] = 0;
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
+        const uint32_t first = plan->program.pages[p].chunk_first, end = first + plan->program.pages[p].chunk_count;
+
+        sums->early[p + 1] =
+            sums->early[p] + (st_plan_may_be_early(plan, p) ? sums->state_bytes[end] - sums->state_bytes[first] : 0);
+    }
+}
+
 static bool slices_save(const struct st_program *program)
 {
     const struct st_workload *w = &program->workload;
@@ -210,6 +236,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
         return st_nomem(sizeof(*sums));
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->plain = malloc(((size_t)w->page_count + 1) * sizeof(*sums->plain));
+    sums->early = malloc(((size_t)w->page_count + 1) * sizeof(*sums->early));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
@@ -219,7 +246,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->plain == NULL || sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL ||
         sums->state_bytes == NULL || sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL ||
-        sums->exchanged == NULL)
+        sums->exchanged == NULL || sums->early == NULL)
         return st_nomem(0);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -232,6 +259,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     for (uint32_t p = 0; p < w->page_count; p++)
         sums->plain[p + 1] = sums->plain[p] + st_page_is_plain(&w->pages[p]);
     sum_chunks(plan, sums);
+    sum_early(plan, sums);
     sum_spaces(plan, sums);
     sum_exchanges(plan, sums);
     sums->trained_f32 = trained_f32(w);
@@ -245,6 +273,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     if (sums == NULL)
         return;
     free(sums->plain);
+    free(sums->early);
     free(sums->internals_from);
     free(sums->internals_most);
     free(sums->experts_most);
@@ -301,6 +330,7 @@ uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan
     *end = cut(*end, page, plan->decided.cached_weight_pages);
     *end = cut(*end, page, plan->decided.device_accum_pages);
     *end = cut(*end, page, plan->decided.host_grad_pages);
+    *end = cut(*end, page, st_place_first_early(plan));
     if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && st_page_is_plain(st_place_page(plan, page)) &&
         st_place_trained(plan, page))
         return part_streamed(parts, plan, page, end);

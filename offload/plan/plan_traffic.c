@@ -15,8 +15,8 @@ struct counts {
 
 struct page_facts {
     uint32_t passes, forward, backward; /* uses of the page by device ops in one pass */
-    bool trained, table, gathered, resident, sliced, device_update, gated;
-    enum st_window update; /* when it is updated */
+    bool trained, table, gathered, resident, sliced, device_update, gated, early;
+    enum st_window update, leave; /* when it is updated; when what that leaves is written: early, if the update is */
 };
 
 enum st_window st_plan_update_window(const struct st_plan *plan)
@@ -58,7 +58,9 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     f.sliced = !f.resident && st_place_home(plan, p) == ST_WHERE_DEVICE;
     f.device_update = f.trained && st_place_device_update(plan, p);
     f.gated = plan->policy.update == ST_UPDATE_GATED;
+    f.early = st_place_early(plan, p);
     f.update = st_plan_update_window(plan);
+    f.leave = f.early ? ST_WINDOW_BACKWARD : f.update;
     return f;
 }
 
@@ -81,7 +83,8 @@ static void count_resident(struct counts n[ST_WINDOW_COUNT], const struct page_f
         n[ST_WINDOW_FORWARD].reads++; /* by the lookup; otherwise it uses what the update has left */
     u->updated_uploads = host_update ? 1 : 0;
     u->updated_downloads = f->device_update && f->gathered ? 1 : 0;
-    u->writes = host_update || u->updated_downloads > 0 ? 1 : 0;
+    n[f->leave].writes = host_update || u->updated_downloads > 0 ? 1 : 0;
+    n[ST_WINDOW_BACKWARD].reads += f->early;
 }
 
 /* The forward of all micro-batches but the first comes after a backward. */
@@ -100,7 +103,7 @@ static void count_streamed(struct counts n[ST_WINDOW_COUNT], const struct st_pla
     u->reads += f->trained && !shared ? 1 : 0;
     u->uploads += f->device_update && (!shared || f->table) ? 1 : 0;
     u->updated_downloads = f->device_update ? 1 : 0;
-    u->writes = f->trained ? 1 : 0;
+    n[f->leave].writes = f->trained ? 1 : 0;
 }
 
 static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
@@ -171,7 +174,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
     }
     if (swaps_grad(plan, p, &f)) {
         moved->in[ST_WINDOW_BACKWARD].write += times * st_extent_bytes(shard->trained_bytes);
-        moved->in[f.update].read += times * st_extent_bytes(shard->trained_bytes);
+        moved->in[f.update].read += f.early ? 0 : times * st_extent_bytes(shard->trained_bytes);
     }
     if (st_place_streamed(plan, p)) {
         moved->in[f.update].upload += times * state_of(plan, p);
@@ -201,14 +204,17 @@ static void add_state(struct st_moved *moved, const struct st_plan *plan)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
     const uint32_t from = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
+    const uint64_t early = st_place_early_bytes(plan);
     struct st_traffic *t = &moved->in[st_plan_update_window(plan)];
     uint64_t bytes;
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)
         return;
-    bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from];
+    bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from] - early;
     t->read += bytes;
     t->write += bytes;
+    moved->in[ST_WINDOW_BACKWARD].read += early;
+    moved->in[ST_WINDOW_BACKWARD].write += early;
 }
 
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan)

@@ -58,13 +58,15 @@ enum st_phase {
     ST_PHASE_EPILOGUE = 4,
     ST_PHASE_EVAL = 8,
     ST_PHASE_SAVE = 16, /* beside one of the others */
+    ST_PHASE_REDO = 32, /* beside BODY: makes the updates that were made early, and are not kept, again */
     /* Cycles that save: each updates every chunk. */
     ST_PHASE_BODY_SAVE = ST_PHASE_BODY | ST_PHASE_SAVE,
-    ST_PHASE_EPILOGUE_SAVE = ST_PHASE_EPILOGUE | ST_PHASE_SAVE
+    ST_PHASE_EPILOGUE_SAVE = ST_PHASE_EPILOGUE | ST_PHASE_SAVE,
+    ST_PHASE_BODY_REDO = ST_PHASE_BODY | ST_PHASE_REDO
 };
-#define ST_PHASE_COUNT 4u /* without SAVE */
-#define ST_PHASE_BITS  5u
-/* Index 0..3 of a phase; SAVE does not count. */
+#define ST_PHASE_COUNT 4u /* without SAVE and REDO */
+#define ST_PHASE_BITS  6u
+/* Index 0..3 of a phase; SAVE and REDO do not count. */
 uint32_t st_phase_index(enum st_phase phase);
 
 /* --- ops and their accesses --- */
@@ -204,6 +206,7 @@ struct st_op {
     bool first;     /* of a sum, rows or routes: there is nothing yet, so start it; of several sums, the first one's */
     bool recompute; /* block backward, route_again: internals; head gradient: logits */
     bool top;       /* block backward: of the last layer, above which there is no gradient */
+    bool early;     /* an update that is made in backward, or a write of what it leaves: it goes to the other version */
     uint32_t layer; /* of calls */
     uint32_t page, chunk, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
     uint32_t access_first, access_count;

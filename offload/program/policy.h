@@ -12,6 +12,10 @@
 #define ST_STREAMED_PARTS 64u
 #define ST_STREAMED_AUTO  UINT32_MAX
 
+/* Unit for the share of pages whose updates are made early, in backward (program.h).  AUTO: as many as the planner finds best. */
+#define ST_EARLY_PARTS 8u
+#define ST_EARLY_AUTO  UINT32_MAX
+
 /* Checkpoints are kept in so many sets; beside those one is written by the running step, and one more by what it saves. */
 static inline uint32_t st_sets_of_keep(uint32_t keep)
 {
@@ -23,7 +27,14 @@ static inline uint32_t st_sets_of_keep(uint32_t keep)
 
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_wire { ST_WIRE_F32 = 0, ST_WIRE_BF16 = 1 };
-enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
+/* SPECULATIVE is a configuration's word: the policy for it is GATED, with st_policy.early. */
+enum st_update_policy {
+    ST_UPDATE_AUTO = 0,
+    ST_UPDATE_SERIAL = 1,
+    ST_UPDATE_GATED = 2,
+    ST_UPDATE_IN_BACKWARD = 3,
+    ST_UPDATE_SPECULATIVE = 4
+};
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 
 struct st_policy {
@@ -33,6 +44,7 @@ struct st_policy {
     strata_tier activation_tier;            /* of activation checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
     enum st_update_policy update; /* AUTO: the one evaluated to be faster; in_backward only if nothing needs the whole norm first */
+    uint32_t early; /* gated: of ST_EARLY_PARTS of the pages, the top-most, as far as they fit, or ST_EARLY_AUTO; 0: none */
     enum st_accumulation accumulation; /* AUTO: the one evaluated to be faster */
     uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
     enum st_wire wire;                 /* how sums go to other ranks; BF16 changes bits */

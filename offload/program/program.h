@@ -14,7 +14,14 @@
  *   EVAL      only forward
  * A fifth, SAVE, stands beside one in which every chunk is updated: its ops write what has been updated and lives in memory to
  * its extents, as the others do with what lives on NVMe anyway, so that the cycle leaves a whole set.
- * A wait names an op earlier in this cycle, or any op of the previous one. */
+ * A sixth, REDO, stands beside BODY.
+ * A wait names an op earlier in this cycle, or any op of the previous one.
+ *
+ * Early updates.  A gated program may update pages in backward, too, as if no step were clipped or skipped.  What such a page and
+ * its chunks have between uses lies in buffers of two places: one has the version in force, and early ops write the other.  A
+ * BODY begins by taking these into force, everything at once: the step before had clip factor 1.  With REDO, or SAVE, it forgets
+ * them, and the ops of the gate make those updates from the versions in force; so does EPILOGUE.  What the gate leaves goes to
+ * the first place, so that after a flush, and where a save finds it, everything is there. */
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H
 
@@ -136,6 +143,7 @@ struct st_page_place {
     uint32_t leaf_regions;  /* the first of st_leaf_depth() more that stay between micro-batches, or ST_NO_BUFFER: sums of later
                                leaves, for as long as they are not added to those before them */
     uint32_t chunk_first, chunk_count;
+    bool early;   /* its updates are made in backward, and again behind the gate if they are not kept */
     bool sum_cut; /* the sum in host memory is of the shard alone */
 };
 
@@ -144,6 +152,7 @@ struct st_page_place {
 struct st_buffer {
     strata_tier tier;
     uint8_t space;   /* st_space, of NVMe; else 0 */
+    uint32_t other;  /* buffer that is its other place, which no op names; 0: it has but one */
     uint64_t offset; /* in the tier's arena or its space */
     uint64_t bytes;
 };
@@ -175,6 +184,7 @@ struct st_program {
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
     bool swaps_grads;             /* some pages have a grad_extent */
+    uint32_t early_pages;         /* pages whose updates are made early */
     uint32_t leaves;              /* see st_leaf_depth() */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
     uint32_t *norm_first;         /* [workload.page_count + 1]: a page's first norm among the step's, see st_scalars_bytes() */

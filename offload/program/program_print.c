@@ -8,13 +8,13 @@
 #include <string.h>
 
 static const char *const tier_names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
-static const char *const phase_names[ST_PHASE_BITS] = {"prologue", "body", "epilogue", "eval", "save"};
-static const char phase_letters[ST_PHASE_BITS + 1] = "pbevs";
+static const char *const phase_names[ST_PHASE_BITS] = {"prologue", "body", "epilogue", "eval", "save", "redo"};
+static const char phase_letters[ST_PHASE_BITS + 1] = "pbevsr";
 
-/* SAVE only where a run saves. */
+/* SAVE only where a run saves, REDO only where something is updated early. */
 static int phases_shown(const struct st_program *program)
 {
-    return program->sets > 0 ? ST_PHASE_BITS : ST_PHASE_COUNT;
+    return program->early_pages > 0 ? ST_PHASE_BITS : program->sets > 0 ? ST_PHASE_COUNT + 1 : ST_PHASE_COUNT;
 }
 
 static const struct st_access *accesses_of(const struct st_program *program, const struct st_op *op)
@@ -31,7 +31,7 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
 {
     struct st_op_index indices[ST_OP_INDICES_MAX];
     const uint32_t index_count = st_op_indices(op, indices);
-    char phases[ST_PHASE_BITS + 1] = "-----";
+    char phases[ST_PHASE_BITS + 1] = "------";
 
     phases[phases_shown(program)] = '\0';
     for (uint32_t i = 0; i < ST_PHASE_BITS; i++)
@@ -43,7 +43,7 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
         st_print(file, " %s %u", indices[i].name, indices[i].value);
     if (op->part > 0)
         st_print(file, " part %u", op->part);
-    st_print(file, "%s%s ", op->first ? " first" : "", op->recompute ? " recompute" : "");
+    st_print(file, "%s%s%s ", op->first ? " first" : "", op->recompute ? " recompute" : "", op->early ? " early" : "");
     for (uint32_t i = 0; i < op->access_count; i++) {
         const struct st_access *a = accesses_of(program, op) + i;
 
@@ -111,6 +111,8 @@ static void put_op(const struct st_program *program, const struct st_op *op, str
         st_json_put_u64(w, indices[i].name, indices[i].value);
     st_json_put_bool(w, "first", op->first);
     st_json_put_bool(w, "recompute", op->recompute);
+    if (op->early)
+        st_json_put_bool(w, "early", op->early);
     if (op->part > 0)
         st_json_put_u64(w, "part", op->part);
     st_json_put_u64(w, "bytes", op->bytes);

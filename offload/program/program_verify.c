@@ -1,11 +1,12 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Seven parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
- * lane, indices and operands match the kind's row, so that the function that runs an op finds each operand by its role.  Work:
- * each cycle does each piece of a step's once.  Order: for every two conflicting accesses of a buffer, over two cycles, the waits
- * alone force the later to come after the earlier, so no legal execution can race. Content: when the list is replayed phase by
- * phase, everything that an op reads is there and is the latest version. Because of the proven order, the replay stands for all
- * executions.  Sums: of which micro-batches each has the gradients. */
+ * Seven parts.  Buffers: inside the bytes of their tier or space, disjoint; what is updated early has two.  Extents: a set holds
+ * everything trained, once.  Ops: lane, indices and operands match the kind's row, so that the function that runs an op finds
+ * each operand by its role.  Work: each cycle does each piece of a step's once.  Order: for every two conflicting accesses of a
+ * buffer, over two cycles, the waits alone force the later to come after the earlier, so no legal execution can race. Content:
+ * when the list is replayed phase by phase, everything that an op reads is there and is the latest version. Because of the proven
+ * order, the replay stands for all executions.  It keeps early updates apart from what is in force, and goes through steps that
+ * are kept and steps that are not. Sums: of which micro-batches each has the gradients. */
 #include "offload/program/program_verify.h"
 
 #include "core/base/error.h"
@@ -13,121 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- buffers --- */
-
-static int by_place(const void *a, const void *b)
-{
-    const struct st_buffer *x = *(const struct st_buffer *const *)a, *y = *(const struct st_buffer *const *)b;
-
-    if (x->tier != y->tier)
-        return x->tier < y->tier ? -1 : 1;
-    if (x->space != y->space)
-        return x->space < y->space ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* Bytes of what a buffer lies in: 0 if there is no such space. */
-static uint64_t bytes_around(const struct st_program *program, const struct st_buffer *b)
-{
-    if (b->tier != STRATA_TIER_NVME)
-        return b->space == 0 ? program->needed[b->tier] : 0;
-    return b->space < ST_SPACE_COUNT ? program->space_bytes[b->space] : 0;
-}
-
-static strata_status verify_buffers(const struct st_program *program)
-{
-    const struct st_buffer **sorted = malloc((program->buffer_count + 1) * sizeof(*sorted));
-    strata_status st = STRATA_OK;
-
-    if (sorted == NULL)
-        return st_nomem((program->buffer_count + 1) * sizeof(*sorted));
-    for (uint32_t i = 0; i < program->buffer_count; i++)
-        sorted[i] = &program->buffers[i];
-    qsort(sorted, program->buffer_count, sizeof(*sorted), by_place);
-    for (uint32_t i = 0; i < program->buffer_count && st == STRATA_OK; i++) {
-        const struct st_buffer *b = sorted[i], *before = i > 0 ? sorted[i - 1] : NULL;
-
-        if (b->offset + b->bytes > bytes_around(program, b))
-            st = st_error(STRATA_E_INTERNAL, "verify: buffer %u ends past tier %d, space %u", (unsigned)(b - program->buffers),
-                          (int)b->tier, b->space);
-        else if (before != NULL && before->tier == b->tier && before->space == b->space &&
-                 before->offset + before->bytes > b->offset)
-            st = st_error(STRATA_E_INTERNAL, "verify: buffers %u and %u overlap", (unsigned)(before - program->buffers),
-                          (unsigned)(b - program->buffers));
-    }
-    free(sorted);
-    return st;
-}
-
-/* --- extents --- */
-
-/* Whether a buffer is an extent of this space that has room for so many bytes, and nothing else has taken it. */
-static bool takes_extent(const struct st_program *program, bool *taken, uint32_t buffer, enum st_space space, uint64_t bytes)
-{
-    const struct st_buffer *b = &program->buffers[buffer < program->buffer_count ? buffer : 0];
-
-    if (bytes == 0 || buffer == ST_NO_BUFFER)
-        return bytes == 0 && buffer == ST_NO_BUFFER;
-    if (buffer >= program->buffer_count || taken[buffer] || b->tier != STRATA_TIER_NVME || b->space != space || b->bytes < bytes)
-        return false;
-    taken[buffer] = true;
-    return true;
-}
-
-static bool page_is_kept(const struct st_program *program, bool *taken, uint32_t p)
-{
-    const struct st_page *page = &program->shards[p];
-    const struct st_page_place *place = &program->pages[p];
-    const bool on_nvme = place->home == ST_WHERE_NVME;
-
-    if (program->sets == 0)
-        return place->base_extent == ST_NO_BUFFER && place->extent == (on_nvme ? place->home_region : ST_NO_BUFFER) &&
-               takes_extent(program, taken, place->extent, ST_SPACE_SCRATCH, on_nvme ? page->bytes : 0);
-    return takes_extent(program, taken, place->extent, ST_SPACE_SET, st_page_set_bytes(page)) &&
-           takes_extent(program, taken, place->base_extent, ST_SPACE_BASE, st_page_base_bytes(page)) &&
-           (!on_nvme || place->home_region == (place->extent != ST_NO_BUFFER ? place->extent : place->base_extent));
-}
-
-/* A gradient that the host updates from has a place in memory, passes through slots, or waits on NVMe. */
-static bool grad_is_kept(const struct st_program *program, bool *taken, uint32_t p)
-{
-    const struct st_page_place *place = &program->pages[p];
-    const bool swapped = place->grad_extent != ST_NO_BUFFER;
-
-    return (!swapped || (program->swaps_grads && place->grad == ST_WHERE_HOST && place->grad_region == ST_NO_BUFFER)) &&
-           takes_extent(program, taken, place->grad_extent, ST_SPACE_SCRATCH, swapped ? program->shards[p].trained_bytes : 0);
-}
-
-static bool chunk_is_kept(const struct st_program *program, bool *taken, const struct st_chunk *chunk)
-{
-    const bool on_nvme = chunk->state == ST_WHERE_NVME, kept = program->sets > 0 ? chunk->state != ST_WHERE_NONE : on_nvme;
-
-    return (!on_nvme || chunk->region == chunk->extent) &&
-           takes_extent(program, taken, chunk->extent, program->sets > 0 ? ST_SPACE_SET : ST_SPACE_SCRATCH,
-                        kept ? chunk->bytes : 0);
-}
-
-static strata_status verify_extents(const struct st_program *program)
-{
-    bool *taken = calloc((size_t)program->buffer_count + 1, sizeof(*taken));
-    strata_status st = STRATA_OK;
-
-    if (taken == NULL)
-        return st_nomem(((size_t)program->buffer_count + 1) * sizeof(*taken));
-    if (program->needed[STRATA_TIER_NVME] != st_spaces_bytes(program->space_bytes, program->sets))
-        st = st_error(STRATA_E_INTERNAL, "verify: the spaces and %u sets are not what NVMe needs", program->sets);
-    for (uint32_t p = 0; p < program->workload.page_count && st == STRATA_OK; p++)
-        if (!page_is_kept(program, taken, p))
-            st = st_error(STRATA_E_INTERNAL, "verify: the weights of page %u have no extents of their own", p);
-        else if (!grad_is_kept(program, taken, p))
-            st = st_error(STRATA_E_INTERNAL, "verify: the gradient of page %u has no extent of its own", p);
-    for (uint32_t c = 0; c < program->chunk_count && st == STRATA_OK; c++)
-        if (!chunk_is_kept(program, taken, &program->chunks[c]))
-            st = st_error(STRATA_E_INTERNAL, "verify: the state of chunk %u has no extent of its own", c);
-    free(taken);
-    return st;
-}
 
 /* --- ops --- */
 
@@ -358,6 +244,11 @@ static bool takes_its_layout(const struct st_program *program, const struct st_o
     return true;
 }
 
+static bool may_be_early(enum st_op_kind kind)
+{
+    return kind == ST_OP_UPDATE || kind == ST_OP_WRITE_STATE || kind == ST_OP_WRITE_WEIGHT;
+}
+
 static strata_status verify_ops(const struct st_program *program)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -384,6 +275,8 @@ static strata_status verify_ops(const struct st_program *program)
         if (st_op_copies((enum st_op_kind)op->kind) &&
             (op->bytes > room_of(program, &accesses[0]) || op->bytes > room_of(program, &accesses[1])))
             return malformed(program, op, "it copies more bytes than one of its buffers has");
+        if (op->early && !(may_be_early((enum st_op_kind)op->kind) && program->pages[op->page].early))
+            return malformed(program, op, "it cannot be made early");
         if (!part_fits(program, op))
             return malformed(program, op, "it copies a part that is not there");
         if (!takes_its_layout(program, op))
@@ -413,6 +306,7 @@ static strata_status verify_waits(const struct st_program *program)
 struct held {
     uint8_t content;
     bool part; /* only the part of a page's weights that an update changes, without frozen ones */
+    bool early; /* what an early update has made of the version: it comes into force, or is forgotten, as the next cycle begins */
     bool own;  /* only what this rank has: its slices of weights on the device, its micro-batches' part of a sum */
     uint32_t index, version;
     uint64_t from, to; /* bytes of the thing that are there, the first at the buffer's start; to ST_TO_END: all from there on */
@@ -422,9 +316,22 @@ struct held {
 struct replay {
     const struct st_program *program;
     struct held *held;                   /* [buffer_count] */
+    bool *moved;                         /* [buffer_count]: what is in force is in the other place */
     uint32_t *current[ST_CONTENT_COUNT]; /* latest version of thing i of a content */
     uint32_t version;
 };
+
+/* What a buffer holds where it is in force, and where the op writes it. */
+static struct held *in_force(const struct replay *r, uint32_t buffer)
+{
+    return &r->held[r->moved[buffer] ? r->program->buffers[buffer].other : buffer];
+}
+static struct held *written_by(const struct replay *r, const struct st_op *op, uint32_t buffer)
+{
+    const uint32_t other = r->program->buffers[buffer].other;
+
+    return &r->held[op->early && other != 0 && !r->moved[buffer] ? other : buffer];
+}
 
 static bool tracked(uint8_t content)
 {
@@ -457,7 +364,7 @@ static bool has_used(const struct replay *r, const struct st_op *op, const struc
 /* Whether a later part of an extent follows on those before it. */
 static bool goes_on(const struct replay *r, const struct st_op *op, const struct st_access *a)
 {
-    const struct held *h = &r->held[a->buffer];
+    const struct held *h = in_force(r, a->buffer);
 
     return op->part == 0 || op->lane != STRATA_LANE_WRITE ||
            (h->content == a->content && h->index == a->index && h->version == r->current[a->content][a->index] && h->from == 0 &&
@@ -482,8 +389,8 @@ static bool leaves_own(const struct replay *r, const struct st_op *op, const str
     if (a->content != ST_HOLDS_ACCUM || program->ranks == 1 || kind == ST_OP_REDUCE_RANKS)
         return false;
     if (st_op_copies(kind))
-        return r->held[st_op_access(program->accesses, op, ST_ROLE_FROM)->buffer].own;
-    return adds_gradients(kind) || (a->mode == ST_MODIFY && r->held[a->buffer].own);
+        return in_force(r, st_op_access(program->accesses, op, ST_ROLE_FROM)->buffer)->own;
+    return adds_gradients(kind) || (a->mode == ST_MODIFY && in_force(r, a->buffer)->own);
 }
 
 /* Whether the op needs all ranks' part of what it reads. */
@@ -500,10 +407,12 @@ static bool needs_all(const struct st_op *op, const struct st_access *a)
 
 static void put(struct replay *r, const struct st_op *op, const struct st_access *a, bool part)
 {
-    struct held *h = &r->held[a->buffer];
+    struct held *h = written_by(r, op, a->buffer);
     const bool own = leaves_own(r, op, a);
 
+    r->moved[a->buffer] = r->moved[a->buffer] && op->early;
     *h = (struct held){.content = a->content,
+                       .early = op->early,
                        .own = own,
                        .part = part && (h->content != a->content || h->index != a->index || h->part),
                        .index = a->index,
@@ -524,10 +433,12 @@ static strata_status replay_op(struct replay *r, uint32_t index)
 
     for (uint32_t i = 0; i < op->access_count; i++) {
         const struct st_access *a = &accesses[i];
-        const struct held *h = &r->held[a->buffer];
+        const struct held *h = in_force(r, a->buffer);
 
         if ((a->mode & ST_READ) == 0 || !tracked(a->content))
             continue;
+        if (h->early ? !op->early : op->early && st_op_copies((enum st_op_kind)op->kind))
+            return malformed(program, op, "it takes what is in force for what was updated early, or the other way round");
         if (h->content != a->content || h->index != a->index)
             return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) expects content %u of %u in buffer %u, which holds %u of %u",
                             index, st_op_name(op->kind), a->content, a->index, a->buffer, h->content, h->index);
@@ -552,7 +463,7 @@ static strata_status replay_op(struct replay *r, uint32_t index)
             continue;
         if (!goes_on(r, op, a))
             return malformed(program, op, "it leaves out a part");
-        if (tracked(a->content) && a->role != ST_ROLE_TO)
+        if (tracked(a->content) && a->role != ST_ROLE_TO && !op->early)
             r->current[a->content][a->index] = ++r->version;
         put(r, op, a, part);
     }
@@ -586,8 +497,8 @@ static bool is_saved(const struct replay *r, uint32_t extent, enum st_content co
 {
     const struct held *h = extent == ST_NO_BUFFER ? NULL : &r->held[extent];
 
-    return h == NULL || (h->content == content && h->index == index && h->version == r->current[content][index] && h->from == 0 &&
-                         h->to == ST_TO_END);
+    return h == NULL || (!r->moved[extent] && h->content == content && h->index == index &&
+                         h->version == r->current[content][index] && h->from == 0 && h->to == ST_TO_END);
 }
 
 /* A cycle that saves has left a whole set: what every page and chunk was after its update. */
@@ -604,9 +515,40 @@ static strata_status verify_saved(const struct replay *r)
     return STRATA_OK;
 }
 
+/* What an early update has left becomes the latest version.  False: it is not there. */
+static bool comes_into_force(struct replay *r, uint32_t buffer, enum st_content content, uint32_t index)
+{
+    const uint32_t other = r->program->buffers[buffer].other;
+    struct held *h = &r->held[r->moved[buffer] ? buffer : other];
+
+    if (!h->early || h->content != content || h->index != index || h->version != r->current[content][index])
+        return false;
+    r->moved[buffer] = !r->moved[buffer];
+    h->version = r->current[content][index] = ++r->version;
+    h->early = false;
+    return true;
+}
+
+/* A BODY takes what was updated early into force; any other cycle, and one that makes those updates again, does not. */
+static strata_status decide(struct replay *r, enum st_phase phase)
+{
+    const struct st_program *program = r->program;
+
+    for (uint32_t c = 0; c < program->chunk_count && phase == ST_PHASE_BODY; c++)
+        if (program->pages[program->chunks[c].page].early && !comes_into_force(r, program->chunks[c].region, ST_HOLDS_STATE, c))
+            return st_error(STRATA_E_INTERNAL, "verify: a step leaves no second version of the state of chunk %u", c);
+    for (uint32_t p = 0; p < program->workload.page_count && phase == ST_PHASE_BODY; p++)
+        if (program->pages[p].early && !comes_into_force(r, program->pages[p].home_region, ST_HOLDS_WEIGHT, p))
+            return st_error(STRATA_E_INTERNAL, "verify: a step leaves no second version of the weights of page %u", p);
+    for (uint32_t b = 0; b < program->buffer_count; b++)
+        if (r->held[b].early)
+            r->held[b] = (struct held){.content = ST_HOLDS_SCRATCH};
+    return STRATA_OK;
+}
+
 static strata_status replay_cycle(struct replay *r, enum st_phase phase)
 {
-    strata_status st = STRATA_OK;
+    strata_status st = r->program->early_pages > 0 ? decide(r, phase) : STRATA_OK;
 
     for (uint32_t i = 0; i < r->program->op_count && st == STRATA_OK; i++)
         if ((r->program->ops[i].phases & phase) != 0)
@@ -614,12 +556,30 @@ static strata_status replay_cycle(struct replay *r, enum st_phase phase)
     return st == STRATA_OK && (phase & ST_PHASE_SAVE) != 0 && r->program->sets > 0 ? verify_saved(r) : st;
 }
 
-static strata_status verify_content(const struct st_program *program)
+/* Every phase after every one that it may follow. */
+static strata_status replay_phases(struct replay *r)
 {
     static const enum st_phase phases[] = {ST_PHASE_PROLOGUE,  ST_PHASE_BODY,     ST_PHASE_BODY,          ST_PHASE_EPILOGUE,
                                            ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE_SAVE, ST_PHASE_EVAL,
                                            ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_BODY_SAVE,     ST_PHASE_BODY,
-                                           ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE};
+                                           ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE},
+                               early[] = {ST_PHASE_PROLOGUE,  ST_PHASE_BODY,      ST_PHASE_BODY,     ST_PHASE_BODY_REDO,
+                                          ST_PHASE_BODY_REDO, ST_PHASE_BODY,      ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
+                                          ST_PHASE_PROLOGUE,  ST_PHASE_BODY_REDO, ST_PHASE_BODY,     ST_PHASE_EPILOGUE_SAVE,
+                                          ST_PHASE_EVAL,      ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_BODY_SAVE,
+                                          ST_PHASE_BODY,      ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE};
+    const bool has_early = r->program->early_pages > 0;
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]) && !has_early && st == STRATA_OK; i++)
+        st = replay_cycle(r, phases[i]);
+    for (size_t i = 0; i < sizeof(early) / sizeof(early[0]) && has_early && st == STRATA_OK; i++)
+        st = replay_cycle(r, early[i]);
+    return st;
+}
+
+static strata_status verify_content(const struct st_program *program)
+{
     uint32_t things[ST_CONTENT_COUNT] = {0};
     struct replay r = {.program = program};
     strata_status st = STRATA_OK;
@@ -628,16 +588,18 @@ static strata_status verify_content(const struct st_program *program)
         if (program->accesses[i].index >= things[program->accesses[i].content])
             things[program->accesses[i].content] = program->accesses[i].index + 1;
     r.held = calloc(program->buffer_count + 1, sizeof(*r.held));
+    r.moved = calloc(program->buffer_count + 1, sizeof(*r.moved));
     for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++) {
         r.current[c] = calloc(things[c] + 1, sizeof(uint32_t));
-        if (r.current[c] == NULL || r.held == NULL)
+        if (r.current[c] == NULL || r.held == NULL || r.moved == NULL)
             st = st_nomem(0);
     }
     if (st == STRATA_OK)
         replay_start(&r);
-    for (size_t phase = 0; phase < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; phase++)
-        st = replay_cycle(&r, phases[phase]);
+    if (st == STRATA_OK)
+        st = replay_phases(&r);
     free(r.held);
+    free(r.moved);
     for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++)
         free(r.current[c]);
     return st;
@@ -649,9 +611,9 @@ strata_status st_program_verify(const struct st_program *program)
 
     if (program->op_count == 0)
         return st_error(STRATA_E_INTERNAL, "verify: there is no program");
-    if ((st = verify_buffers(program)) != STRATA_OK || (st = verify_extents(program)) != STRATA_OK ||
-        (st = verify_ops(program)) != STRATA_OK || (st = st_verify_work(program)) != STRATA_OK ||
-        (st = verify_waits(program)) != STRATA_OK || (st = st_verify_order(program)) != STRATA_OK)
+    if ((st = st_verify_places(program)) != STRATA_OK || (st = verify_ops(program)) != STRATA_OK ||
+        (st = st_verify_work(program)) != STRATA_OK || (st = verify_waits(program)) != STRATA_OK ||
+        (st = st_verify_order(program)) != STRATA_OK)
         return st;
     return (st = verify_content(program)) == STRATA_OK ? st_verify_sums(program) : st;
 }

@@ -4,6 +4,9 @@
 
 #include "offload/program/program.h"
 
+/* Whether buffers lie where they may, and what is saved, or updated early, has extents and second places of its own. */
+strata_status st_verify_places(const struct st_program *program);
+
 /* Whether every sum is finished when it has all micro-batches of the step, added up leaf by leaf and in the tree (program.h). */
 strata_status st_verify_sums(const struct st_program *program);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Cycles that do it. */
-enum when { ALWAYS_BUT_A_FLUSH, STEPS, UPDATES };
+enum when { ALWAYS_BUT_A_FLUSH, STEPS, UPDATES }; /* UPDATES: what is made early is made again where it was not kept */
 
 /* What it is done for, each once. */
 enum each {
@@ -25,6 +25,7 @@ enum each {
     EACH_STAYING,
     EACH_PAGE,
     EACH_CHUNK,
+    EACH_EARLY,
     EACH_ROWS
 };
 
@@ -77,6 +78,7 @@ static const struct work {
     {BY_EITHER(FINISH_GRAD, FINISH_HOST), EACH_PAGE, STEPS, ALL},
     {BY(GATHER_GRAD), EACH_PAGE, STEPS, WITHOUT_WHOLE_RANKS},
     {BY_EITHER(UPDATE, UPDATE_DEVICE), EACH_CHUNK, UPDATES, ALL},
+    {BY(UPDATE), EACH_EARLY, STEPS, ALL},
 #undef BY
 #undef BY_EITHER
 };
@@ -87,6 +89,7 @@ static const struct {
     const char *name;
 } cycles[] = {{ST_PHASE_PROLOGUE, "the prologue"},
               {ST_PHASE_BODY, "the body"},
+              {ST_PHASE_BODY_REDO, "a body that makes updates again"},
               {ST_PHASE_EPILOGUE, "the epilogue"},
               {ST_PHASE_EVAL, "an evaluation"}};
 
@@ -119,6 +122,7 @@ static uint32_t place_count(const struct st_program *program, enum each each)
     case EACH_PAGE:
         return w->page_count;
     case EACH_CHUNK:
+    case EACH_EARLY:
         return program->chunk_count;
     case EACH_ROWS: /* of each slice of the table those of each micro-batch, of all ranks */
         return w->gathered_count * world_micros(program);
@@ -171,6 +175,7 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
     case EACH_PAGE:
         return (struct marks){op->page, 1, 1};
     case EACH_CHUNK:
+    case EACH_EARLY:
         return (struct marks){op->chunk, 1, 1};
     case EACH_ROWS:
         return rows_of(program, op);
@@ -179,8 +184,10 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
 }
 
 /* Whether a place must be marked in a cycle that does this work: of what is not trained none. */
-static bool is_due(const struct st_program *program, enum each each, uint32_t place)
+static bool is_due(const struct st_program *program, enum each each, uint32_t place, enum st_phase phase)
 {
+    if (each == EACH_EARLY || (each == EACH_CHUNK && program->pages[program->chunks[place].page].early && phase == ST_PHASE_BODY))
+        return each == EACH_EARLY && program->pages[program->chunks[place].page].early;
     if (each == EACH_PAGE)
         return program->pages[place].grad != ST_WHERE_NONE;
     if (each == EACH_ROWS || each == EACH_WORLD_MICRO)
@@ -192,9 +199,9 @@ static bool is_done_in(const struct st_program *program, enum when when, enum st
 {
     switch (when) {
     case STEPS:
-        return phase == ST_PHASE_PROLOGUE || phase == ST_PHASE_BODY;
+        return phase == ST_PHASE_PROLOGUE || (phase & ST_PHASE_BODY) != 0;
     case UPDATES:
-        return phase == ST_PHASE_BODY || phase == (st_program_gated(program) ? ST_PHASE_EPILOGUE : ST_PHASE_PROLOGUE);
+        return (phase & ST_PHASE_BODY) != 0 || phase == (st_program_gated(program) ? ST_PHASE_EPILOGUE : ST_PHASE_PROLOGUE);
     default:
         return phase != ST_PHASE_EPILOGUE;
     }
@@ -240,7 +247,8 @@ static bool is_needed(const struct st_program *program, enum unless unless)
 
 static bool does(const struct work *work, const struct st_op *op)
 {
-    return op->kind == work->kinds[0] || op->kind == work->kinds[1] || op->kind == work->kinds[2];
+    return (op->kind == work->kinds[0] || op->kind == work->kinds[1] || op->kind == work->kinds[2]) &&
+           op->early == (work->each == EACH_EARLY);
 }
 
 /* marks: room for all places. */
@@ -262,7 +270,7 @@ static strata_status verify_cycle(const struct st_program *program, const struct
                 marks[m.first + k * m.apart]++;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (marks[i] != (done && is_due(program, work->each, i) ? 1 : 0))
+        if (marks[i] != (done && is_due(program, work->each, i, cycles[cycle].phase) ? 1 : 0))
             return st_error(STRATA_E_INTERNAL, "verify: %s number %u is done %u times in %s, not %s", st_op_name(work->kinds[0]),
                             i, marks[i], cycles[cycle].name, marks[i] == 0 ? "once" : "as often as it is due");
     return STRATA_OK;
@@ -351,7 +359,8 @@ strata_status st_verify_work(const struct st_program *program)
         return st_nomem((most + 1) * sizeof(*marks));
     for (size_t i = 0; i < WORK_COUNT; i++)
         for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]) && st == STRATA_OK; cycle++)
-            st = verify_cycle(program, &works[i], cycle, marks);
+            if (program->early_pages > 0 || cycles[cycle].phase != ST_PHASE_BODY_REDO)
+                st = verify_cycle(program, &works[i], cycle, marks);
     free(marks);
     if (st == STRATA_OK)
         st = verify_parts(program);

@@ -75,8 +75,11 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .caller = st_program_called(program) ? ops + 2 * sizeof(uint64_t) * st_block_count(w) : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
+        .turned = program->early_pages > 0 ? program->buffer_count : 0,
         .volumes = program->sets > 0 ? program->buffer_count * sizeof(uint32_t) : 0,
         .checksums = program->tile_count * sizeof(uint64_t),
+        .early_sums =
+            program->early_pages > 0 && program->needed[STRATA_TIER_NVME] > 0 ? program->tile_count * sizeof(uint64_t) : 0,
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .grad_sums = program->swaps_grads ? program->tile_count * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
@@ -87,6 +90,6 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->caller + t->verified +
-           t->fresh + t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + t->grad_sums + 2 * t->scratch +
-           t->block_sums + t->bounce + t->extents;
+           t->fresh + t->turned + t->volumes + ST_PLANE_COUNT * (t->checksums + t->early_sums) + t->act_checksums + t->grad_sums +
+           2 * t->scratch + t->block_sums + t->bounce + t->extents;
 }

@@ -48,8 +48,10 @@ struct st_tables {
     size_t caller;        /* [ops] states of the caller's, and [blocks][2] times; 0: the engine computes the layers */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */
+    size_t turned;        /* [buffers] flags; 0, as the next but one: no update is made early */
     size_t volumes;       /* [buffers] numbers, of a run that saves */
     size_t checksums;     /* [tiles] of one plane */
+    size_t early_sums;    /* the same again, of second versions; 0, too, where none lies on NVMe */
     size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
     size_t grad_sums;     /* [tiles], checksums of rounded gradients; 0: none waits on NVMe */
     size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */
@@ -59,7 +61,7 @@ struct st_tables {
 };
 
 /** Of a program; `workers`: of the machine; `queues`: the device has queues of its own.  Returns their sum: four planes of
- * checksums, two scratches. */
+ * checksums of either kind, two scratches. */
 uint64_t st_tables_size(struct st_tables *tables, const struct st_program *program, uint32_t workers, bool queues);
 
 #endif

@@ -340,6 +340,10 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
     policy->leaves = w->grad_accum / (1 + (uint32_t)(draws->seed % w->grad_accum)); /* as many as there can be, or fewer */
     while (w->grad_accum % policy->leaves != 0)
         policy->leaves--;
+    if (policy->update == ST_UPDATE_GATED && draws->seed / 2 % 3 > 0 && !policy->forward_only && !st_workload_opaque(w)) {
+        policy->early = draws->seed / 2 % 3 == 1 ? ST_EARLY_AUTO : 1 + (uint32_t)(draws->seed / 6 % ST_EARLY_PARTS);
+        policy->streamed = 0;
+    }
     if (draws->seed % 3 == 1) {
         policy->ranks = 2 + (uint32_t)(draws->seed / 3 % 4);
         policy->rank = (uint32_t)(draws->seed / 7 % policy->ranks);

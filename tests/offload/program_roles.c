@@ -116,7 +116,7 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
     switch (op->kind) {
     case ST_OP_UPDATE:
     case ST_OP_UPDATE_DEVICE: /* the step's norm decides about it, unless it comes before */
-        add(text, "read", "scalars", plan->policy.update != ST_UPDATE_IN_BACKWARD);
+        add(text, "read", "scalars", plan->policy.update != ST_UPDATE_IN_BACKWARD && !op->early);
         break;
     case ST_OP_GATHER_DEVICE:
         add(text, "read", "weight", shape_of(w).table_count);
@@ -305,6 +305,8 @@ static void check_updates(const struct st_plan *plan, const char *what)
         const struct st_access *last = &plan->program.accesses[op->access_first + op->access_count - 1];
 
         if (op->kind != ST_OP_UPDATE && op->kind != ST_OP_UPDATE_DEVICE)
+            continue;
+        if (op->early)
             continue;
         updates[op->chunk]++;
         if (plan->policy.update != ST_UPDATE_IN_BACKWARD && last->buffer != plan->program.at.scalars_host)

@@ -20,6 +20,7 @@ struct case_of {
 static void draw_policy(struct case_of *c, struct plan_draws *draws)
 {
     plan_random_policy(&c->policy, draws, &c->w);
+    c->policy.early = 0; /* a save makes early updates again, beside its own ops */
     c->policy.forward_only = false;
     c->policy.sets = st_sets_of_keep(1 + (uint32_t)plan_draw(draws, 5));
     c->policy.part_bytes = 4096 * (c->w.params % 32);

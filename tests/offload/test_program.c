@@ -202,6 +202,80 @@ TEST(a_part_of_a_page_is_no_page)
     st_workload_fini(&w);
 }
 
+/* Everything on NVMe, and updated early where it can be. */
+static struct st_plan *early_plan(void)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 4,
+                                     .hidden = 8,
+                                     .vocab = 60,
+                                     .slice_rows = 30,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .block_params = 2 * ST_TILE_ELEMS,
+                                     .tied = true};
+    const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
+    const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_HOST,
+                                     .update = ST_UPDATE_GATED,
+                                     .early = ST_EARLY_PARTS,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .sets = 3,
+                                     .chunk_elems = ST_TILE_ELEMS};
+    struct st_plan *plan = plan_of(&sizes, &machine, &policy, "early");
+
+    assert_true(plan->fits && plan->program.early_pages > 1);
+    return plan;
+}
+
+/* The one version for the other; an update that is not made again, or not early; places that are not a pair. */
+TEST(versions_are_kept_apart)
+{
+    struct st_plan *plan = early_plan();
+    struct st_program *program = &plan->program;
+    uint32_t early = 0, again = 0, pairs = 0;
+
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        struct st_op *op = &program->ops[i];
+        const struct st_op kept = *op;
+
+        if (op->early) {
+            early++;
+            op->early = false;
+            must_fail(plan, op, "what is early comes into force at once");
+            *op = kept;
+            op->phases = ST_PHASE_PROLOGUE;
+            must_fail(plan, op, "a step leaves no second version");
+        } else if ((op->phases & ST_PHASE_REDO) != 0) {
+            again++;
+            op->phases &= (uint8_t)~ST_PHASE_REDO;
+            must_fail(plan, op, "an update that is not made again");
+        } else if (op->kind == ST_OP_UPDATE || op->kind == ST_OP_FINISH_GRAD) {
+            op->early = true;
+            must_fail(plan, op, "an op that cannot be early");
+        }
+        *op = kept;
+    }
+    for (uint32_t b = 0; b < program->buffer_count; b++) {
+        const struct st_buffer kept = program->buffers[b];
+
+        if (kept.other == 0)
+            continue;
+        pairs++;
+        program->buffers[b].other = 0;
+        must_fail(plan, &program->ops[0], "a version without a place");
+        program->buffers[b].other = kept.other - 1;
+        must_fail(plan, &program->ops[0], "a place that belongs to something else");
+        program->buffers[b] = kept;
+    }
+    assert_true(early > 0 && again > 0 && pairs > 0);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    st_plan_destroy(plan);
+}
+
 /* Two ranks of stage 3 on a device that has no room for their blocks. */
 static struct st_plan *sliced_plan(void)
 {
