@@ -32,6 +32,8 @@ static strata_status create_tables(struct st_engine *eng)
     (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
     eng->verified = calloc(1, t.verified + 1);
     eng->fresh = calloc(1, t.fresh + 1);
+    if (t.turned > 0)
+        taken = (eng->turned = calloc(1, t.turned)) != NULL && taken;
     if (t.volumes > 0)
         taken = (eng->volumes = malloc(t.volumes)) != NULL && taken;
     eng->scratch = aligned_alloc(ST_EXTENT_ALIGN, 2 * scratch);
@@ -39,6 +41,8 @@ static strata_status create_tables(struct st_engine *eng)
     eng->io = calloc(1, t.transfers + 1);
     for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->program); i++)
         taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
+    for (uint32_t i = 0; i < ST_PLANE_COUNT && t.early_sums > 0; i++)
+        taken = (eng->early_sums[i] = calloc(1, t.early_sums)) != NULL && taken;
     if (t.act_checksums > 0)
         taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
     if (t.grad_sums > 0)
@@ -126,6 +130,7 @@ void st_engine_start_run(struct st_engine *eng)
         eng->sets[s].weight_decay = eng->training.optimizer.weight_decay;
     eng->divisor = 1;
     st_engine_set_betas(eng, st_optimizer_beta1(&eng->training.optimizer), eng->training.optimizer.beta2);
+    st_engine_early_start(eng);
     st_engine_begin_volumes(eng); /* an earlier run may have adopted a checkpoint's */
     eng->base_saved = eng->adopted = eng->state_ends = false;
 }
@@ -184,13 +189,16 @@ void st_engine_destroy(struct st_engine *eng)
         eng->device->ops->close(eng->device);
     st_arena_destroy(&eng->host);
     st_workers_destroy(eng->workers);
-    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
+    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++) {
         free(eng->checksums[i]);
+        free(eng->early_sums[i]);
+    }
     st_dispatch_fini(&eng->dispatch);
     free(eng->act_checksums);
     free(eng->grad_checksums);
     free(eng->verified);
     free(eng->fresh);
+    free(eng->turned);
     free(eng->volumes);
     free(eng->bounce);
     free(eng->scratch); /* and staging */
@@ -310,6 +318,7 @@ strata_status st_engine_timed_cycle(struct st_engine *eng, enum st_phase phase)
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &before);
     eng->in_backward = false;
+    st_engine_early_decide(eng, phase);
     st = st_engine_cycle(eng, phase);
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &after);
@@ -358,7 +367,7 @@ static strata_status run_phase(struct st_engine *eng, enum st_phase phase, struc
 
 strata_status st_engine_run_step(struct st_engine *eng, struct st_step_result *result)
 {
-    return run_phase(eng, updates(eng) ? ST_PHASE_BODY : ST_PHASE_PROLOGUE, result);
+    return run_phase(eng, updates(eng) ? st_engine_early_phase(eng) : ST_PHASE_PROLOGUE, result);
 }
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
@@ -377,7 +386,7 @@ strata_status st_engine_run_saving(struct st_engine *eng, struct st_step_result 
     *saved->train = eng->train;
     saved->train->pending = false;
     saved->status = st_engine_save_base(eng);
-    if ((st = run_phase(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
+    if ((st = run_phase(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : st_engine_early_phase(eng), result)) != STRATA_OK)
         return st;
     if (saved->status == STRATA_OK)
         saved->status = st_engine_save_ended(eng, saved->extents);

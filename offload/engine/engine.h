@@ -69,6 +69,7 @@ struct st_step_result {
         lane_stall_ms[STRATA_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
     struct st_traffic bytes;              /* counted where they move */
     enum strata_lane stalled_by;          /* lane with the largest stall; COUNT: none */
+    bool early_kept, early_redone;        /* of the step before: its early updates came into force, or were made again */
     uint64_t requests;                    /* what the ranks had asked for by the step's end, see st_engine_request() */
 };
 
@@ -176,6 +177,9 @@ struct st_saved {
  *  wait for).  `saved`: out, its pointers are the caller's structs. */
 strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
                                     const int32_t *positions, struct st_step_result *result, struct st_saved *saved);
+/** Between steps: forget what the last one has updated early; the next one makes those updates again, to the same bits.  Where a
+ *  step does so by itself, it was clipped or skipped. */
+void st_engine_early_drop(struct st_engine *eng);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** The same for the last time: state on NVMe is not written back, so that neither steps nor saves nor digests may follow until

@@ -16,6 +16,18 @@ static uint64_t tile_elems(const struct st_chunk *chunk, uint64_t tile)
     return left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
 }
 
+uint64_t *st_engine_sums_at(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane, bool other)
+{
+    return (other ? eng->early_sums : eng->checksums)[plane] + chunk->tile_first;
+}
+
+uint64_t *st_engine_sums(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane)
+{
+    const uint32_t home = plane == ST_PLANE_WEIGHT ? eng->program->pages[chunk->page].home_region : chunk->region;
+
+    return st_engine_sums_at(eng, chunk, plane, st_engine_is_turned(eng, home));
+}
+
 static uint64_t tile_count(const struct st_chunk *chunk)
 {
     return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
@@ -37,8 +49,9 @@ uint32_t st_engine_extent(const struct st_program *program, const struct st_chun
 }
 
 /* Reports that `what`, read from NVMe from byte `at` of an extent on, differs from what was written. */
-static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
+static strata_status mismatch(const struct st_engine *eng, uint32_t of, uint64_t at, const char *what)
 {
+    const uint32_t extent = st_engine_in_force(eng, of);
     const uint32_t volume = eng->volumes != NULL ? eng->volumes[extent] : st_swap_volume(eng->swap, ST_SPACE_SCRATCH, 0);
     uint64_t place;
     const char *path = st_swap_place(eng->swap, volume, eng->program->buffers[extent].offset + at, &place);
@@ -91,7 +104,7 @@ static void scan_tile(void *ctx, uint64_t item, uint32_t worker)
             memset(data, 0, bytes);
             continue;
         }
-        stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
+        stored = &st_engine_sums(s->eng, s->chunk, plane)[tile];
         sum = st_checksum64(data, bytes);
         if (!s->check)
             *stored = sum;

@@ -90,6 +90,13 @@ struct st_engine {
     struct st_set_numbers sets[ST_SETS_MAX];     /* of the following updates, by parameter set (struct st_group) */
     struct st_set_powers powers[ST_SETS_MAX];    /* of sets whose betas are not those of set 0, which st_train_state has */
     struct st_update_coef coefs[ST_SETS_MAX][2]; /* of the update that is made or pending: without and with decay */
+    struct {                                     /* of the step's early updates (engine_early.c) */
+        struct st_update_coef coefs[ST_SETS_MAX][2];
+        struct st_set_numbers sets[ST_SETS_MAX]; /* from which they follow, with */
+        double divisor;
+        uint64_t overflowed; /* weights that they rounded to infinity */
+        bool holds;          /* they are what the step's update is: the next step takes them into force */
+    } early;
     struct st_compute compute;
     const char *const *layer_names; /* NULL: numbers say which layer */
     const struct st_kernels *kernels;
@@ -106,6 +113,8 @@ struct st_engine {
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
     uint64_t *grad_checksums;            /* [tile_count] of gradients on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
+    uint64_t *early_sums[ST_PLANE_COUNT]; /* the same of what lies in the other places, or NULL */
+    bool *turned;                         /* [buffer_count]: what is in force is in the other place; NULL: no update is early */
     bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
     uint32_t *volumes;                   /* [buffer_count]: of the swap, that holds an extent's data now; NULL: its only one */
     uint32_t set;                        /* of the swap's sets, that updates write */
@@ -160,11 +169,30 @@ struct st_engine {
     struct st_traffic moved;      /* copies made by finished cycles; guarded by lock: bytes of transfers completed for ops */
 };
 
-static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)
+/* The buffer where that is which is in force: itself, or its other place; where an op leaves what it changes of it. */
+static inline bool st_engine_is_turned(const struct st_engine *eng, uint32_t buffer)
 {
-    const struct st_buffer *b = &eng->program->buffers[buffer];
+    return eng->turned != NULL && buffer != ST_NO_BUFFER && eng->turned[buffer];
+}
+static inline uint32_t st_engine_in_force(const struct st_engine *eng, uint32_t buffer)
+{
+    return st_engine_is_turned(eng, buffer) ? eng->program->buffers[buffer].other : buffer;
+}
+static inline bool st_engine_leaves_other(const struct st_engine *eng, const struct st_op *op, uint32_t buffer)
+{
+    return op->early && !st_engine_is_turned(eng, buffer);
+}
+
+static inline void *st_engine_pointer_at(const struct st_engine *eng, uint32_t place)
+{
+    const struct st_buffer *b = &eng->program->buffers[place];
 
     return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
+}
+
+static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)
+{
+    return st_engine_pointer_at(eng, st_engine_in_force(eng, buffer));
 }
 
 /* A chunk's moments, from its planes' start. */
@@ -406,8 +434,20 @@ strata_status st_ring_wait(struct st_ring *ring, struct st_engine *eng, uint32_t
 /* Wait for all transfers; the first failure counts. */
 strata_status st_ring_close(struct st_ring *ring, struct st_engine *eng);
 /* engine_update.c */
-strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
-                                     const void *grad_page);
+/* Where an update finds state or weights, and where it leaves them: in a slot both are the same.  Which of the two places of
+ * their home has the version that it finds, and is to have the one that it leaves. */
+struct st_update_ends {
+    unsigned char *from, *to;
+    bool from_other, to_other;
+};
+struct st_chunk_update {
+    uint32_t chunk;
+    bool early;
+    struct st_update_ends state, weight; /* of a page's weights */
+    const void *grad;                    /* of a page */
+};
+strata_status st_engine_update_chunk(struct st_engine *eng, const struct st_chunk_update *update);
+strata_status st_engine_update_op(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_end_of_step(struct st_engine *eng);
 /* Put what this rank says beside norms and losses where the exchange of scalars finds it. */
@@ -416,7 +456,18 @@ void st_engine_tally(struct st_engine *eng);
 uint64_t st_engine_overflowed(const struct st_engine *eng);
 /* Set the rates of the step about to run, for updates that do not wait for its end. */
 void st_engine_begin_step(struct st_engine *eng);
-/* engine_integrity.c: checksums of tiles. */
+/* The coefficients of the step's update if its gradients are divided by `divisor` alone; nothing is counted. */
+void st_engine_foresee_update(struct st_engine *eng, double divisor, struct st_update_coef coefs[ST_SETS_MAX][2]);
+/* engine_early.c.  A run begins; a step begins, and ends: its update divides by `divisor`; then what the next step's phase is,
+ * and what that begins with. */
+void st_engine_early_start(struct st_engine *eng);
+void st_engine_early_begin(struct st_engine *eng, double divisor);
+void st_engine_early_judge(struct st_engine *eng, double divisor);
+enum st_phase st_engine_early_phase(const struct st_engine *eng);
+void st_engine_early_decide(struct st_engine *eng, enum st_phase phase);
+/* engine_integrity.c: checksums of tiles.  Those of a chunk's plane, of what lies in one of its two places, or is in force. */
+uint64_t *st_engine_sums_at(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane, bool other);
+uint64_t *st_engine_sums(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane);
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
 strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, void *state); /* zeroes a fresh one's moments */
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);

@@ -184,9 +184,7 @@ bool st_engine_ends_check(const struct st_engine *eng, const struct st_op *op)
 
 static strata_status update(struct st_engine *eng, const struct st_op *op)
 {
-    strata_status st =
-        st_engine_update_chunk(eng, op->chunk, st_engine_operand(eng, op, ST_ROLE_STATE),
-                               st_engine_operand(eng, op, ST_ROLE_WEIGHT), st_engine_operand(eng, op, ST_ROLE_GRAD));
+    strata_status st = st_engine_update_op(eng, op);
 
     if (st == STRATA_OK && st_engine_ends_check(eng, op))
         eng->verified[st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;

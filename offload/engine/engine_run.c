@@ -165,7 +165,7 @@ static strata_status submit_page(struct st_engine *eng, struct st_engine_io *io,
 
     if (place->base_extent != ST_NO_BUFFER && place->base_extent != place->home_region && !all)
         io->rest = page;
-    return submit_extent(eng, io, op, place->home_region, 0, buf, bytes);
+    return submit_extent(eng, io, op, st_engine_in_force(eng, place->home_region), 0, buf, bytes);
 }
 
 static strata_status io_failure(struct st_engine *eng)
@@ -235,14 +235,28 @@ strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_eng
 
 /* --- transfers --- */
 
-/* Bytes that the op moves: those of its extent, or what a fresh chunk has there.  What is written is fresh no more. */
+/* Bytes that the op moves: those of its extent, or what a fresh chunk has there.  What is written is fresh no more, but for a
+ * second version, which is not in force yet. */
 static uint64_t bytes_of(struct st_engine *eng, const struct st_op *op)
 {
-    if (op->kind == ST_OP_WRITE_STATE)
+    if (op->kind == ST_OP_WRITE_STATE && !op->early)
         eng->fresh[op->chunk] = false;
     if (op->kind == ST_OP_READ_STATE && eng->fresh[op->chunk])
         return st_chunk_fresh_bytes(&eng->program->chunks[op->chunk]);
     return op->bytes;
+}
+
+/* The place of an extent that a transfer moves from or to.  What is written is what is in force from then on, where it is not
+ * early. */
+static uint32_t place_of(struct st_engine *eng, const struct st_op *op, uint32_t extent)
+{
+    if (st_lane_reads(op->lane))
+        return st_engine_in_force(eng, extent);
+    if (st_engine_leaves_other(eng, op, extent))
+        return eng->program->buffers[extent].other;
+    if (!op->early && eng->turned != NULL)
+        eng->turned[extent] = false;
+    return extent;
 }
 
 static strata_status issue_io(struct st_engine *eng, uint32_t index)
@@ -266,7 +280,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
         eng->verified[memory] = false;
     if (op->kind == ST_OP_READ_WEIGHT)
         return submit_page(eng, io, ST_IO_READ, op->page, st_engine_pointer(eng, memory));
-    return submit_extent(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_part_at(eng->program, op),
+    return submit_extent(eng, io, read ? ST_IO_READ : ST_IO_WRITE, place_of(eng, op, extent), st_part_at(eng->program, op),
                          st_engine_pointer(eng, memory), bytes);
 }
 

@@ -220,7 +220,7 @@ static void add_row(struct st_extents *e, const struct st_engine *eng, const str
                                   .bytes = st_chunk_plane_bytes(program, chunk, plane, chunk->elems),
                                   .sum_first = e->sum_count,
                                   .sum_count = (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS};
-    memcpy(e->sums + e->sum_count, eng->checksums[plane] + chunk->tile_first, row->sum_count * sizeof(*e->sums));
+    memcpy(e->sums + e->sum_count, st_engine_sums(eng, chunk, plane), row->sum_count * sizeof(*e->sums));
     e->sum_count += row->sum_count;
 }
 

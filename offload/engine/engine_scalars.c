@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* beta^step, computed from the previous step's power if beta has not changed, which gives the same bits. */
 static double power(double beta, uint64_t step, double beta_before, double power_before)
@@ -65,10 +66,27 @@ static void prepare_update(struct st_engine *eng, double divisor)
     u->decay = eng->coefs[0][true];
 }
 
+/* As prepare_update() will find them; the pending update of the step before has its own until then. */
+void st_engine_foresee_update(struct st_engine *eng, double divisor, struct st_update_coef coefs[ST_SETS_MAX][2])
+{
+    const struct st_train_state train = eng->train;
+    struct st_set_powers powers[ST_SETS_MAX];
+    struct st_update_coef pending[ST_SETS_MAX][2];
+
+    memcpy(powers, eng->powers, sizeof(powers));
+    memcpy(pending, eng->coefs, sizeof(pending));
+    prepare_update(eng, divisor);
+    memcpy(coefs, eng->coefs, sizeof(pending));
+    memcpy(eng->coefs, pending, sizeof(pending));
+    memcpy(eng->powers, powers, sizeof(powers));
+    eng->train = train;
+}
+
 void st_engine_begin_step(struct st_engine *eng)
 {
     eng->train.update_scale = eng->train.scaler.scale;
     eng->divisor = eng->caller != NULL ? st_engine_caller_divisor(eng) : 1;
+    st_engine_early_begin(eng, eng->train.update_scale * eng->divisor);
     if (eng->program->update != ST_UPDATE_IN_BACKWARD)
         return;
     eng->train.update.skip = false;
@@ -236,8 +254,13 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
         return st;
     if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)
         return st;
-    if (eng->program->update != ST_UPDATE_IN_BACKWARD)
-        prepare_update(eng, eng->train.update_scale * eng->divisor * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+    if (eng->program->update != ST_UPDATE_IN_BACKWARD) {
+        const double divisor =
+            eng->train.update_scale * eng->divisor * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0);
+
+        prepare_update(eng, divisor);
+        st_engine_early_judge(eng, divisor);
+    }
     return STRATA_OK;
 }
 

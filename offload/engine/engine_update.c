@@ -11,6 +11,9 @@
 struct chunk_job {
     struct st_engine *eng;
     const struct st_chunk *chunk;
+    const unsigned char *from_planes, *from_weight;         /* the version that is updated, if it stays as it is; else NULL */
+    uint64_t *found[ST_PLANE_COUNT], *left[ST_PLANE_COUNT]; /* [tiles of the chunk] checksums of that and of what it becomes */
+    unsigned char *planes;
     unsigned char *master; /* chunk's planes; low half or fp32 master, NULL: weight is the master */
     size_t master_width;
     struct st_moments moments;
@@ -20,6 +23,7 @@ struct chunk_job {
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
     bool state_saved, weight_saved; /* they live in memory, and this cycle writes them to a checkpoint */
+    bool moves;                     /* what they leave is another version */
     bool fresh;                     /* the moments were never written: zero */
     _Atomic uint64_t bad;           /* 1 + plane * 2^32 + tile; ST_PLANE_COUNT: the gradient */
     _Atomic uint64_t overflowed;
@@ -28,7 +32,7 @@ struct chunk_job {
 /* Checks (or renews) the checksum of one plane's tile. */
 static void checksum(struct chunk_job *job, enum st_plane plane, const void *data, size_t bytes, uint64_t tile, bool check)
 {
-    uint64_t *stored = &job->eng->checksums[plane][job->chunk->tile_first + tile];
+    uint64_t *stored = &(check ? job->found : job->left)[plane][tile];
     const uint64_t sum = st_checksum64(data, bytes);
 
     if (!check)
@@ -91,6 +95,28 @@ static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t 
     }
 }
 
+static void copy_plane(const struct chunk_job *job, void *to, uint64_t bytes)
+{
+    memcpy(to, job->from_planes + ((unsigned char *)to - job->planes), bytes);
+}
+
+/* The new version begins as the old one. */
+static void copy_tile(const struct chunk_job *job, uint64_t at, uint64_t elems)
+{
+    const struct st_moments moments = st_moments_at(&job->moments, at);
+    const uint64_t bytes = st_moment_bytes(job->moments.format, elems), weights = st_format_bytes(job->chunk->format, at);
+
+    if (job->from_weight != NULL)
+        memcpy(job->weight + weights, job->from_weight + weights, st_format_bytes(job->chunk->format, elems));
+    if (job->from_planes == NULL)
+        return;
+    if (job->master != NULL)
+        copy_plane(job, job->master + at * job->master_width, elems * job->master_width);
+    copy_plane(job, moments.moment1, bytes);
+    if (moments.moment2 != NULL)
+        copy_plane(job, moments.moment2, bytes);
+}
+
 static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
 {
     struct chunk_job *job = ctx;
@@ -99,57 +125,109 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
     uint64_t overflowed;
 
     (void)worker;
+    copy_tile(job, at, elems);
     checksum_tile(job, tile, at, elems, true);
     if (job->grad_sums != NULL)
         check_grad(job, tile, at, elems);
     overflowed = job->coef != NULL ? update_elems(job, at, elems) : 0;
     if (overflowed != 0)
         atomic_fetch_add(&job->overflowed, overflowed);
-    if (job->coef != NULL || job->state_saved || job->weight_saved)
+    if (job->coef != NULL || job->state_saved || job->weight_saved || job->moves)
         checksum_tile(job, tile, at, elems, false);
 }
 
-static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
-{
-    uint64_t first;
-
-    if (eng->train.update.skip)
-        return NULL;
-    return &eng->coefs[eng->program->workload.pages[chunk->page].groups[st_chunk_group(eng->program, chunk, &first)].set]
-                      [chunk->group == ST_GROUP_DECAY];
-}
-
-strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *state, void *weight_page, const void *grad_page)
+static const struct st_update_coef *coef_of(const struct st_engine *eng, uint32_t c, bool early)
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
+    uint64_t first;
+    const uint32_t group = st_chunk_group(eng->program, chunk, &first);
+
+    if (eng->train.update.skip && !early)
+        return NULL;
+    return &(early ? eng->early.coefs
+                   : eng->coefs)[eng->program->workload.pages[chunk->page].groups[group].set][chunk->group == ST_GROUP_DECAY];
+}
+
+strata_status st_engine_update_chunk(struct st_engine *eng, const struct st_chunk_update *u)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[u->chunk];
     const struct st_page_place *place = &eng->program->pages[chunk->page];
-    unsigned char *planes = state;
     struct chunk_job job = {
         .eng = eng,
         .chunk = chunk,
-        .master = chunk->master == ST_MASTER_WEIGHT ? NULL : planes,
+        .planes = u->state.to,
+        .from_planes = u->state.from != u->state.to ? u->state.from : NULL,
+        .from_weight = u->weight.from != u->weight.to ? u->weight.from + chunk->at : NULL,
+        .master = chunk->master == ST_MASTER_WEIGHT ? NULL : u->state.to,
         .master_width = st_master_width(chunk->master),
-        .moments = st_engine_moments(eng->program, chunk, planes),
-        .weight = (unsigned char *)weight_page + chunk->at,
-        .grad = (const unsigned char *)grad_page + chunk->at,
+        .moments = st_engine_moments(eng->program, chunk, u->state.to),
+        .weight = u->weight.to + chunk->at,
+        .grad = (const unsigned char *)u->grad + chunk->at,
         .grad_sums = st_page_swaps_grad(eng->program, chunk->page) ? eng->grad_checksums + chunk->tile_first : NULL,
-        .coef = coef_of(eng, chunk),
+        .coef = coef_of(eng, u->chunk, u->early),
         .state_swapped = chunk->state == ST_WHERE_NVME,
         .weight_swapped = place->home == ST_WHERE_NVME,
-        .state_saved = st_engine_saves(eng) && chunk->state != ST_WHERE_NVME,
-        .weight_saved = st_engine_saves(eng) && place->home != ST_WHERE_NVME,
-        .fresh = eng->fresh[c],
+        .state_saved = st_engine_saves(eng) && !u->early && chunk->state != ST_WHERE_NVME,
+        .weight_saved = st_engine_saves(eng) && !u->early && place->home != ST_WHERE_NVME,
+        .moves = u->state.from_other != u->state.to_other || u->weight.from_other != u->weight.to_other,
+        .fresh = eng->fresh[u->chunk],
     };
 
+    for (uint32_t i = 0; i < ST_PLANE_COUNT && eng->checksums[i] != NULL; i++) {
+        const struct st_update_ends *e = i == ST_PLANE_WEIGHT ? &u->weight : &u->state;
+
+        job.found[i] = st_engine_sums_at(eng, chunk, (enum st_plane)i, e->from_other);
+        job.left[i] = st_engine_sums_at(eng, chunk, (enum st_plane)i, e->to_other);
+    }
     /* The page's weights were read for this update: each chunk checks its own part. */
     job.weight_unchecked = job.weight_swapped;
     st_workers_run(eng->workers, update_tile, &job, (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
     if (job.bad > (uint64_t)ST_PLANE_COUNT << 32)
-        return st_engine_grad_error(eng, c, (job.bad - 1) & UINT32_MAX);
+        return st_engine_grad_error(eng, u->chunk, (job.bad - 1) & UINT32_MAX);
     if (job.bad != 0)
-        return st_engine_tile_error(eng, c, (enum st_plane)((job.bad - 1) >> 32), (job.bad - 1) & UINT32_MAX);
-    eng->train.overflowed_host += job.overflowed;
+        return st_engine_tile_error(eng, u->chunk, (enum st_plane)((job.bad - 1) >> 32), (job.bad - 1) & UINT32_MAX);
+    *(u->early ? &eng->early.overflowed : &eng->train.overflowed_host) += job.overflowed;
     return STRATA_OK;
+}
+
+static struct st_update_ends ends_of(const struct st_engine *eng, const struct st_op *op, enum st_role role, uint32_t home)
+{
+    const uint32_t buffer = st_op_access(eng->program->accesses, op, role)->buffer;
+    struct st_update_ends e = {.from = st_engine_pointer(eng, buffer),
+                               .from_other = st_engine_is_turned(eng, home),
+                               .to_other = st_engine_leaves_other(eng, op, home)};
+
+    e.to = buffer != home ? e.from : st_engine_pointer_at(eng, e.to_other ? eng->program->buffers[home].other : home);
+    return e;
+}
+
+/* What the gate leaves in memory is in force from then on; of the weights once all of the page's chunks have been updated. */
+static void settle(struct st_engine *eng, const struct st_op *op)
+{
+    const uint32_t region = eng->program->chunks[op->chunk].region, home = eng->program->pages[op->page].home_region;
+
+    if (eng->turned == NULL || op->early)
+        return;
+    if (st_op_access(eng->program->accesses, op, ST_ROLE_STATE)->buffer == region)
+        eng->turned[region] = false;
+    if (st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT)->buffer == home && st_engine_ends_check(eng, op))
+        eng->turned[home] = false;
+}
+
+strata_status st_engine_update_op(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_chunk_update u = {
+        .chunk = op->chunk,
+        .early = op->early,
+        .state = ends_of(eng, op, ST_ROLE_STATE, eng->program->chunks[op->chunk].region),
+        .weight = ends_of(eng, op, ST_ROLE_WEIGHT, eng->program->pages[op->page].home_region),
+        .grad = st_engine_operand(eng, op, ST_ROLE_GRAD),
+    };
+    const strata_status st = st_engine_update_chunk(eng, &u);
+
+    if (st == STRATA_OK)
+        settle(eng, op);
+    return st;
 }
 
 /* --- one chunk on the device --- */
@@ -161,7 +239,7 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     unsigned char *weight = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
     const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
-    const struct st_update_coef *coef = coef_of(eng, chunk);
+    const struct st_update_coef *coef = coef_of(eng, op->chunk, false);
     const bool sliced = st_page_sliced(&eng->program->pages[chunk->page]);
 
     if (coef == NULL || chunk->elems == 0)

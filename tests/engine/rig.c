@@ -220,6 +220,7 @@ static void plan_inputs(struct st_capacity *capacity, struct st_policy *policy, 
     rig_config(&config, cell, "");
     st_config_policy(policy, &config);
     policy->sets = cell->sets;
+    policy->early = cell->early;
     policy->part_bytes = cell->part_bytes;
     policy->ranks = cell->ranks;
     policy->rank = cell->rank;
@@ -423,6 +424,17 @@ static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enu
     }
 }
 
+/* Bytes by which a chunk's second fresh reading is less, where the first one's early update was not kept. */
+static uint64_t spared_again(const struct st_program *program)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        if (program->chunks[c].state == ST_WHERE_NVME && program->pages[program->chunks[c].page].early)
+            bytes += program->chunks[c].bytes - st_chunk_fresh_bytes(&program->chunks[c]);
+    return bytes;
+}
+
 static strata_status flush_and_eval(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
                                     const int32_t *tokens, const int32_t *targets)
 {
@@ -441,18 +453,23 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
 {
     int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
     const bool gated = plan->policy.update == ST_UPDATE_GATED;
-    bool pending = false;
+    bool pending = false, again = steps == 1 || cell->flush_after == 1;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < steps && st == STRATA_OK; i++) {
         struct st_step_result result;
 
         rig_tokens(tokens, targets, cell, i);
-        plan_traffic(out, plan, gated && !pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
-        pending = gated;
+        if ((cell->drops >> i & 1) != 0)
+            st_engine_early_drop(eng);
         st = st_engine_step(eng, tokens, targets, NULL, &result);
         if (st != STRATA_OK)
             return st;
+        plan_traffic(out, plan, gated && !pending ? ST_PHASE_PROLOGUE : result.early_redone ? ST_PHASE_BODY_REDO : ST_PHASE_BODY);
+        pending = gated;
+        out->kept += result.early_kept;
+        out->redone += result.early_redone;
+        again = again || (i == 1 && result.early_redone);
         out->losses[i] = result.loss;
         out->norms[i] = result.grad_norm;
         out->skipped += result.skipped;
@@ -467,8 +484,8 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
     }
     if (st == STRATA_OK && pending)
         plan_traffic(out, plan, ST_PHASE_EPILOGUE);
-    if (steps > 0) /* by the flush, every chunk has been read fresh once */
-        out->planned_bytes.read -= st_program_spared(&plan->program);
+    if (steps > 0) /* by the flush, every chunk has been read fresh once, or twice */
+        out->planned_bytes.read -= st_program_spared(&plan->program) + (again ? spared_again(&plan->program) : 0);
     return st == STRATA_OK ? st_engine_flush(eng, NULL) : st;
 }
 
@@ -535,6 +552,7 @@ strata_status rig_train(struct rig_result *out, struct st_model *model, const st
 
     memset(out, 0, sizeof(*out));
     out->planned = true;
+    out->early_pages = plan->program.early_pages;
     memcpy(out->needed, plan->program.needed, sizeof(out->needed));
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
         out->sliced += st_page_sliced(&plan->program.pages[p]);
@@ -658,7 +676,7 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
         buf, RIG_TEXT,
         "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
         "clip=%s %s "
-        "cache=%s flush=%u moments=%s streamed=%u/2%s%s",
+        "cache=%s flush=%u moments=%s streamed=%u/2 early=%u/8%s%s",
         c->fused    ? "fused"
         : c->sparse ? "sparse"
         : c->llama  ? "llama"
@@ -672,6 +690,6 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
         : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
                                               : "auto",
         act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype], c->cache == 0 ? "0" : "auto",
-        c->flush_after, moments[c->moments], c->streamed, c->experts > 0 ? " experts" : "", c->paced ? " paced" : "");
+        c->flush_after, moments[c->moments], c->streamed, c->early, c->experts > 0 ? " experts" : "", c->paced ? " paced" : "");
     return buf;
 }

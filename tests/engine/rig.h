@@ -27,6 +27,8 @@ struct rig_cell {
     uint64_t device_more; /* beside RIG_LEAST */
     strata_tier optimizer, param;
     enum st_update_policy update;
+    uint32_t early; /* of ST_EARLY_PARTS of the pages; 0: none */
+    uint32_t drops; /* bit i: what was updated early before step i is made again, whatever the norm says */
     uint32_t grad_accum;
     uint32_t leaves; /* 0: 1 */
     enum st_accumulation accumulation;
@@ -69,6 +71,7 @@ struct rig_result {
     bool planned; /* false: refused with E_NOFIT */
     double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
     uint32_t skipped;                                   /* updates left out: fp16 overflow */
+    uint32_t early_pages, kept, redone;                 /* updated early; steps whose early updates were kept, or made again */
     uint32_t clipped;                                   /* steps whose norm was over the threshold */
     uint64_t requests;                                  /* of the steps: rig_train() asks for bit `rank` before it evaluates */
     uint64_t tokens, overflowed, steps_done, sequences; /* of all ranks; overflowed: weights */

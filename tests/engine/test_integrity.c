@@ -152,8 +152,13 @@ static void copies_close(struct copies *c)
 /* Each reader checks the planes it is given; an update that is skipped does nothing but check. */
 static strata_status read_by_update(struct copies *c)
 {
+    const struct st_chunk_update u = {.chunk = c->chunk,
+                                      .state = {.from = c->state, .to = c->state},
+                                      .weight = {.from = c->weight, .to = c->weight},
+                                      .grad = c->grad};
+
     c->g->eng->train.update.skip = true;
-    return st_engine_update_chunk(c->g->eng, c->chunk, c->state, c->weight, c->grad);
+    return st_engine_update_chunk(c->g->eng, &u);
 }
 
 static strata_status read_by_verify(struct copies *c)

@@ -43,7 +43,7 @@ enum axis {
     A_STREAMED, /* none, half, all of the blocks whose state is off the device are updated there */
     A_ADAPTERS  /* none, beside frozen weights, beside weights in nf4 */
 };
-static uint32_t values[AXES] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1, 3, 3};
+static uint32_t values[AXES] = {3, 3, 3, 3, 4, 3, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1, 3, 3};
 
 struct group {
     bool seen;
@@ -62,7 +62,8 @@ static char nvme_dir[] = "/tmp/strata-matrix-XXXXXX";
 static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
 {
     static const char *const io[] = {"uring", "threads", "fake"}, *const isa[] = {"scalar", "avx2", "avx512"};
-    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD,
+                                                    ST_UPDATE_GATED /* and early, as far as can be */};
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
     static const strata_tier tiers[] = {STRATA_TIER_COUNT, STRATA_TIER_HOST, STRATA_TIER_NVME};
     uint64_t mix = 0;
@@ -76,6 +77,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .param = (strata_tier)v[A_PARAM],
                               .llama = v[A_MODEL] == 1,
                               .update = updates[v[A_UPDATE]],
+                              .early = v[A_UPDATE] == 3 ? ST_EARLY_PARTS - (uint32_t)(mix % 2) * 4 : 0,
                               .grad_accum = v[A_COUNT] == 0 ? 1 : 4,
                               .leaves = v[A_COUNT] == 2 ? 4 : 1,
                               .accumulation = v[A_ORDER] == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL,
@@ -234,9 +236,9 @@ static void run_corners(void)
 #define TRIES 6u /* refused cells with a pair before it is given up: few budgets let a midway device keep state */
 
 struct pairs {
-    bool covered[AXES][3][AXES][3]; /* in this round */
-    bool ever[AXES][3][AXES][3];
-    uint8_t refused[AXES][3][AXES][3]; /* cells with this pair that were refused, in this round */
+    bool covered[AXES][4][AXES][4]; /* in this round */
+    bool ever[AXES][4][AXES][4];
+    uint8_t refused[AXES][4][AXES][4]; /* cells with this pair that were refused, in this round */
 };
 
 static bool open_pair(const struct pairs *p, uint32_t a, uint32_t x, uint32_t b, uint32_t y)

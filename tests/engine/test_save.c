@@ -466,6 +466,25 @@ TEST(test_policies)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 
+/* What was updated early before a save is made again by it, so that sets know of one version. */
+TEST(test_early)
+{
+    struct rig_cell drives = on_drives(), memory = in_memory();
+
+    drives.early = ST_EARLY_PARTS;
+    check(&drives, (struct resumer[]){{drives, true}, {memory, true}}, 2);
+    drives.clip = RIG_CLIP_NEVER;
+    drives.paced = true;
+    drives.host = RIG_ALL;
+    check(&drives, (struct resumer[]){{drives, true}}, 1);
+    memory.update = ST_UPDATE_GATED;
+    memory.early = ST_EARLY_PARTS / 2;
+    memory.clip = RIG_CLIP_NEVER;
+    memory.device = RIG_SMALLEST;
+    memory.optimizer = memory.param = STRATA_TIER_HOST;
+    check(&memory, (struct resumer[]){{memory, true}}, 1);
+}
+
 /* Slices of experts are pages like others. */
 TEST(test_experts)
 {
