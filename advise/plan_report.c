@@ -246,12 +246,19 @@ static void print_all_traffic(const struct st_plan *plan, const struct st_figure
 
 const char *st_update_name(enum st_update_policy update)
 {
-    return update == ST_UPDATE_SERIAL ? "serial" : update == ST_UPDATE_GATED ? "gated" : "in_backward";
+    return update == ST_UPDATE_SERIAL        ? "serial"
+           : update == ST_UPDATE_GATED       ? "gated"
+           : update == ST_UPDATE_SPECULATIVE ? "speculative"
+                                             : "in_backward";
 }
 
-static const char *update_text(enum st_update_policy update)
+static const char *update_text(const struct st_policy *policy)
 {
-    return update == ST_UPDATE_SERIAL ? "serial update" : update == ST_UPDATE_GATED ? "gated update" : "update in backward";
+    if (policy->early != 0)
+        return "speculative update";
+    return policy->update == ST_UPDATE_SERIAL  ? "serial update"
+           : policy->update == ST_UPDATE_GATED ? "gated update"
+                                               : "update in backward";
 }
 
 static uint32_t streamed_pages(const struct st_plan *plan)
@@ -293,10 +300,14 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head slices "
         "their "
         "logits, activation checkpoints on %s\n",
-        plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
+        plan->policy.forward_only ? "forward only" : update_text(&plan->policy),
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", resident_pages(&plan->program),
         w->page_count, plan->decided.kept_blocks, st_block_count(w), plan->decided.kept_slices, st_slice_count(w),
         st_tier_name(plan->decided.activation_tier));
+    if (plan->policy.early != 0)
+        st_print(file,
+                 "  %u of %u pages are updated in backward, and again before their next use if the step is clipped or skipped\n",
+                 plan->program.early_pages, w->page_count);
     if (sliced_pages(plan) > 0)
         st_print(file, "  %u of %u %s are on the device in slices, and made whole there for each use\n", sliced_pages(plan),
                  blocks, what);
@@ -465,7 +476,9 @@ static void put_world(struct st_json_writer *w, const struct st_case *of)
 static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
-    st_json_put_string(w, "update", st_update_name(plan->policy.update));
+    st_json_put_string(w, "update", plan->policy.early != 0 ? "speculative" : st_update_name(plan->policy.update));
+    if (plan->policy.early != 0)
+        st_json_put_u64(w, "early_pages", plan->program.early_pages);
     st_json_put_string(w, "accumulation", plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
     st_json_put_string(w, "param_tier", st_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", st_tier_name(plan->policy.optimizer_tier));

@@ -3,6 +3,7 @@
 #include "advise/plan_report.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
+#include "core/base/size.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,11 +13,13 @@ void st_predict(struct st_prediction *out, const struct st_program *program, con
     struct st_bounds bounds;
 
     memset(out, 0, sizeof(*out));
-    out->save_adds_seconds = (double)NAN;
+    out->save_adds_seconds = out->redo_adds_seconds = (double)NAN;
     if (program->op_count <= ST_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
         out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
     if (out->simulated && program->sets > 0 && st_simulate_save(&out->save_adds_seconds, program, machine) != STRATA_OK)
         out->save_adds_seconds = (double)NAN;
+    if (out->simulated && program->early_pages > 0 && st_simulate_redo(&out->redo_adds_seconds, program, machine) != STRATA_OK)
+        out->redo_adds_seconds = (double)NAN;
     if (out->simulated) {
         out->seconds = out->sim.seconds;
         return;
@@ -31,6 +34,21 @@ void st_put_seconds(struct st_json_writer *w, const char *key, double seconds)
 }
 
 /* --- the program itself --- */
+
+#define CLIPPED 0.05 /* a share of the steps that is told beside none */
+
+/* What of the steps is clipped is data: what one costs, and so many. */
+static void print_redo(const struct st_program *program, const struct st_prediction *p, FILE *file)
+{
+    const struct st_traffic redone = st_program_traffic(program, ST_PHASE_BODY_REDO),
+                            kept = st_program_traffic(program, ST_PHASE_BODY);
+    char more[24], mean[24], bytes[24];
+
+    st_print(file, "  after a step that is clipped: %s more, and nvme moves %s more; with 5 %% of such steps the mean is %s\n",
+             st_seconds_text(more, p->redo_adds_seconds),
+             st_size_text(bytes, redone.read + redone.write - kept.read - kept.write),
+             st_seconds_text(mean, p->seconds + CLIPPED * p->redo_adds_seconds));
+}
 
 static void print_stalls(const struct st_simulation *sim, FILE *file)
 {
@@ -76,6 +94,8 @@ void st_prediction_print(const struct st_case *of, FILE *file)
     st_print(file, "\n");
     if (isfinite(p.save_adds_seconds))
         st_print(file, "  a step that saves a checkpoint: %s more\n", st_seconds_text(seconds, p.save_adds_seconds));
+    if (isfinite(p.redo_adds_seconds))
+        print_redo(program, &p, file);
     print_stalls(&p.sim, file);
 }
 
@@ -99,6 +119,8 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
     st_json_object_open(w, "predicted");
     if (of->plan->program.sets > 0)
         st_json_put_double(w, "save_adds_seconds", p.save_adds_seconds);
+    if (of->plan->program.early_pages > 0)
+        st_json_put_double(w, "redo_adds_seconds", p.redo_adds_seconds);
     put_lanes(w, "busy_seconds", p.sim.busy);
     put_lanes(w, "stall_seconds", p.sim.stall);
     st_json_put_string(w, "stalled_by",

@@ -13,6 +13,7 @@ struct st_prediction {
     double seconds;           /* 0: unknown */
     bool simulated;           /* false: the time is the schedule bound */
     double save_adds_seconds; /* by which a step that saves is longer; NaN: unknown, or the run saves nothing */
+    double redo_adds_seconds; /* the same of one after a step that was clipped or skipped; NaN, too: it updates nothing early */
     struct st_simulation sim;
 };
 

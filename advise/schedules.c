@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCHEDULES_MAX 6u
+#define SCHEDULES_MAX 8u
 #define FASTER        0.995 /* of the chosen one's step: what the search takes for as fast is not worth a word */
 
 struct schedule {
@@ -48,7 +48,8 @@ static strata_status plan_schedule(void *ctx, uint64_t index)
     struct st_plan *plan = NULL;
     struct st_policy policy = of->asked;
 
-    policy.update = out->update;
+    policy.update = out->update == ST_UPDATE_SPECULATIVE ? ST_UPDATE_GATED : out->update;
+    policy.early = out->update == ST_UPDATE_SPECULATIVE ? ST_EARLY_AUTO : 0;
     policy.accumulation = out->accumulation;
     out->possible = out->update != ST_UPDATE_IN_BACKWARD || !policy.needs_norm;
     if (out->chosen)
@@ -65,9 +66,25 @@ static strata_status plan_schedule(void *ctx, uint64_t index)
     return out->status == STRATA_E_NOMEM ? out->status : STRATA_OK;
 }
 
+static enum st_update_policy update_of(const struct st_policy *policy)
+{
+    return policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
+}
+
+/* Nobody speculates where nothing waits for the norm, or no state crosses a link. */
+static bool may_speculate(const struct st_case *of)
+{
+    const struct st_policy *policy = &of->asked;
+    const bool streams = policy->streamed != ST_STREAMED_AUTO && policy->streamed > 0;
+
+    return policy->early != 0 ||
+           (policy->needs_norm && policy->optimizer_tier != STRATA_TIER_DEVICE && !streams && !st_workload_opaque(&of->workload));
+}
+
 static strata_status plan_schedules(struct schedules *s, const struct st_case *of)
 {
-    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_SPECULATIVE, ST_UPDATE_GATED,
+                                                    ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool both = of->plan->program.workload.grad_accum > 1;
 
@@ -75,8 +92,10 @@ static strata_status plan_schedules(struct schedules *s, const struct st_case *o
     for (size_t i = 0; i < SCHEDULES_MAX; i++) {
         struct schedule *c = &s->all[s->count];
 
+        if (updates[i / 2] == ST_UPDATE_SPECULATIVE && !may_speculate(of))
+            continue;
         *c = (struct schedule){.update = updates[i / 2], .accumulation = orders[i % 2]};
-        c->chosen = c->update == of->plan->policy.update && c->accumulation == of->plan->decided.accumulation;
+        c->chosen = c->update == update_of(&of->plan->policy) && c->accumulation == of->plan->decided.accumulation;
         if (c->chosen)
             s->chosen = c;
         s->count += both || c->accumulation == of->plan->decided.accumulation;
@@ -103,7 +122,9 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
     if (c->chosen || !c->possible || c->status != STRATA_OK || s->chosen == NULL || !(c->prediction.seconds > 0) ||
         c->prediction.seconds > FASTER * s->chosen->prediction.seconds)
         return NULL;
-    if (policy->update != ST_UPDATE_AUTO && policy->update != c->update)
+    if (c->update == ST_UPDATE_SPECULATIVE)
+        return "strata.update auto does not choose it: set speculative";
+    if (policy->update != ST_UPDATE_AUTO && update_of(policy) != c->update)
         return "strata.update says otherwise";
     if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)
         return "strata.accumulation says otherwise";

@@ -152,7 +152,11 @@ static void free_cases(struct step_case *cases, uint32_t count)
 static void name_variant(char name[64], const struct variant *v, bool accumulates)
 {
     static const char *const updates[] = {
-        [ST_UPDATE_SERIAL] = "serial", [ST_UPDATE_GATED] = "gated", [ST_UPDATE_IN_BACKWARD] = "in_backward"};
+        [ST_UPDATE_SERIAL] = "serial",
+        [ST_UPDATE_GATED] = "gated",
+        [ST_UPDATE_IN_BACKWARD] = "in_backward",
+        [ST_UPDATE_SPECULATIVE] = "speculative",
+    };
 
     snprintf(name, 64, "%s%s", updates[v->update],
              !accumulates                                ? ""
@@ -166,15 +170,16 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool accumulates = b->of->workload.grad_accum > 1;
+    const enum st_update_policy own = policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
     uint32_t count = 0;
 
-    out[count++] = (struct variant){.update = policy->update, .accumulation = policy->accumulation};
+    out[count++] = (struct variant){.update = own, .accumulation = policy->accumulation};
     for (size_t u = 0; u < 3 && !b->opts->only; u++) {
         for (size_t o = 0; o < (accumulates ? 2u : 1u); o++) {
             const enum st_accumulation order = accumulates ? orders[o] : policy->accumulation;
 
             if ((updates[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) ||
-                (updates[u] == policy->update && order == policy->accumulation))
+                (updates[u] == own && order == policy->accumulation))
                 continue;
             out[count++] = (struct variant){.update = updates[u], .accumulation = order};
         }
@@ -194,7 +199,8 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
 
         if (c == NULL)
             return st_nomem(sizeof(*c));
-        policy.update = variants[i].update;
+        policy.update = variants[i].update == ST_UPDATE_SPECULATIVE ? ST_UPDATE_GATED : variants[i].update;
+        policy.early = variants[i].update == ST_UPDATE_SPECULATIVE ? base->early : 0;
         policy.accumulation = variants[i].accumulation;
         name_variant(c->name, &variants[i], b->of->workload.grad_accum > 1);
         c->machine = b->machine;

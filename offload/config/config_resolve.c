@@ -159,6 +159,10 @@ static void resolve_dirs(struct st_config_source *src, struct st_config *config)
 /* An update inside backward cannot wait for something that is known only at its end. */
 static void resolve_update(struct st_config_source *src, struct st_config *config)
 {
+    if (config->update == ST_UPDATE_SPECULATIVE && config->update_ratio < 1)
+        st_source_reject(src, "strata.update",
+                         "speculative updates are the processor's, and offload_optimizer.ratio below 1 gives some to the device: "
+                         "leave ratio out, or use gated");
     if (config->update != ST_UPDATE_IN_BACKWARD)
         return;
     if (config->gradient_clipping > 0)

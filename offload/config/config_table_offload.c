@@ -35,9 +35,12 @@ static const struct st_choice select_choices[] = {
 };
 
 static const struct st_choice update_choices[] = {
-    {"auto", ST_UPDATE_AUTO, ST_VERDICT_HONOURED},   {"serial", ST_UPDATE_SERIAL, ST_VERDICT_HONOURED},
-    {"gated", ST_UPDATE_GATED, ST_VERDICT_HONOURED}, {"in_backward", ST_UPDATE_IN_BACKWARD, ST_VERDICT_HONOURED},
-    {"speculative", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
+    {"auto", ST_UPDATE_AUTO, ST_VERDICT_HONOURED},
+    {"serial", ST_UPDATE_SERIAL, ST_VERDICT_HONOURED},
+    {"gated", ST_UPDATE_GATED, ST_VERDICT_HONOURED},
+    {"in_backward", ST_UPDATE_IN_BACKWARD, ST_VERDICT_HONOURED},
+    {"speculative", ST_UPDATE_SPECULATIVE, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 static const struct st_choice compute_choices[] = {
@@ -304,9 +307,10 @@ static const struct st_field strata_rows[] = {
      .help = "elements; at most sub_group_size, rounded down to a multiple of 16384, the tile; auto: 4 Mi, more for models "
              "over 68e9 parameters"},
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
-     .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",
-     .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is complete; auto: "
-             "the one predicted to be fastest, in_backward only if nothing needs all gradients first"},
+     .fallback = "\"auto\"",
+     .help = "when the optimizer runs: after backward, before a layer's next forward, as soon as a gradient is complete, or "
+             "(speculative) gated, and for the layers that gain by it in backward, too, as if the step were not clipped; auto: the "
+             "one of the first three predicted to be fastest, in_backward only if nothing needs all gradients first"},
     {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
      .fallback = "\"auto\"",
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "

@@ -240,14 +240,14 @@ static strata_status create(struct st_clock *s, struct st_scratch *scratch)
     return STRATA_OK;
 }
 
-/* The save's writes may outlive its step, so as many steps are compared as any period divides. */
-static strata_status run_save(struct st_clock *s, const struct st_simulation *steady, double *seconds)
+/* The work of the other step may outlive it, so as many steps are compared as any period divides. */
+static strata_status run_other(struct st_clock *s, const struct st_simulation *steady, enum st_phase first, double *seconds)
 {
     strata_status st = STRATA_OK;
     double more = 0;
 
     for (uint32_t i = 0; i < SAVE_STEPS && st == STRATA_OK; i++) {
-        st = run_cycle(s, i == 0 ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY);
+        st = run_cycle(s, i == 0 ? first : ST_PHASE_BODY);
         more += s->step.seconds - steady->seconds;
     }
     *seconds = fmax(more, 0);
@@ -308,7 +308,9 @@ strata_status st_simulate_watched(struct st_simulation *out, const struct st_pro
     return st;
 }
 
-strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine)
+/* Steady steps, one of another kind, and those after it. */
+static strata_status simulate_other(double *seconds, const struct st_program *program, const struct st_machine *machine,
+                                    enum st_phase first)
 {
     struct st_clock s = {.program = program, .machine = machine};
     struct st_scratch scratch = {0};
@@ -316,9 +318,19 @@ strata_status st_simulate_save(double *seconds, const struct st_program *program
     strata_status st = create(&s, &scratch);
 
     if (st == STRATA_OK && (st = run_steps(&s, &steady)) == STRATA_OK)
-        st = run_save(&s, &steady, seconds);
+        st = run_other(&s, &steady, first, seconds);
     st_scratch_free(&scratch);
     return st;
+}
+
+strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine)
+{
+    return simulate_other(seconds, program, machine, ST_PHASE_BODY_SAVE);
+}
+
+strata_status st_simulate_redo(double *seconds, const struct st_program *program, const struct st_machine *machine)
+{
+    return simulate_other(seconds, program, machine, ST_PHASE_BODY_REDO);
 }
 
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)

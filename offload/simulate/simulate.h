@@ -53,6 +53,9 @@ strata_status st_simulate_watched(struct st_simulation *out, const struct st_pro
  *  what the host has updated in its own memory cost nothing.  As st_simulate(). */
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine);
 
+/** The same of a step that makes the updates again which the step before it made early: a program with some is meant. */
+strata_status st_simulate_redo(double *seconds, const struct st_program *program, const struct st_machine *machine);
+
 /** Are all rates known that this program needs?  mixed, block_flops, checksum and those between ranks may
  *  be missing. */
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine);

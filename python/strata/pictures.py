@@ -196,7 +196,8 @@ def _busy(axes: Any, runs: Sequence[Run]) -> bool:
 # With what an item's name begins, what it is in the legend, and the kind whose colour it has.
 _ITEMS = [("weight", "weights", "forward"), ("gradient", "gradients", "backward")]
 _ITEMS += [("host accumulators", "gradients", "backward"), ("optimizer state", "optimizer state", "update")]
-_ITEMS += [("state", "optimizer state", "update"), ("activation", "activations", "read")]
+_ITEMS += [("state", "optimizer state", "update"), ("second versions", "optimizer state", "update")]
+_ITEMS += [("activation", "activations", "read")]
 _ITEMS += [("checkpoint", "checkpoints", "copy"), ("", "other", "other")]
 
 

@@ -203,6 +203,10 @@ TEST(every_key_is_documented_and_comes)
         {"plan",
          "plan --model gpt2 --json --grad-accum 4 --set strata.accumulation=horizontal --set zero_optimization.stage=3 --set "
          "zero_optimization.offload_optimizer.device=cpu --device-memory 700MiB --machine tests/machines/laptop-8gb.json"},
+        {"plan",
+         "plan --model gpt2 --json --grad-accum 4 --set strata.update=speculative --set zero_optimization.stage=3 --set "
+         "zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu --nvme /mnt/nvme "
+         "--device-memory 1G --host-memory 1G --machine tests/machines/card-24gb.json"},
         {"plan advice", "plan --model nano --gpu 4090 --ranks 2 --batch-tokens 4K --json"},
         {"plan advice", "plan --model nano --seq-len 32 --json --tokens 1M --batch-tokens 64 --gpu h100 --drive gen4:2TB"},
         {"plan advice", "plan --model gpt2-xl --json --batch-tokens 1K --gpu 4090 --device-memory 64M --host-memory 64M"},
