@@ -198,7 +198,8 @@ static strata_status read_one(const struct strata_data *d, bool there, bool shuf
     if (there)
         return st_token_set_window(d->set, window, seed, shuffle, tokens, targets, positions);
     memset(tokens, 0, d->seq * sizeof(*tokens));
-    memset(targets, 0xff, d->seq * sizeof(*targets));
+    for (uint32_t i = 0; i < d->seq; i++)
+        targets[i] = STRATA_TARGET_PADDING;
     for (uint32_t i = 0; positions != NULL && i < d->seq; i++)
         positions[i] = (int32_t)i;
     return STRATA_OK;

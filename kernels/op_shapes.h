@@ -87,13 +87,18 @@ struct st_dropout {
 };
 
 /* Which k of `experts` compute each row, and with what weights, from the row's logits [experts].  The k largest logits are
- * chosen, of equal ones those of lower index.  A weight is the softmax over all logits, in fp32. */
+ * chosen, of equal ones those of lower index.  A weight is the softmax over all logits, in fp32.
+ *
+ * The auxiliary loss of rows is E sum over experts (c / R) (s / R): c choices of the expert, s the sum of its probs, of R rows, all
+ * counted over the layers of a micro-batch.  R is the sum of c over k. */
 struct st_route {
     uint32_t rows, experts, k;
     bool divided;    /* weights are divided by the row's sum of them */
     bool after;      /* weights are the softmax over the chosen logits instead */
     bool round;      /* weights are rounded to dt in the end */
     strata_dtype dt; /* of logits and their gradient */
+    /* [rows] device: a row of STRATA_TARGET_PADDING has no part in the auxiliary loss.  NULL: every row has. */
+    const int32_t *targets;
 };
 
 /* A slice of the experts: first .. first + count - 1.  The rows' choices stand sorted by expert, and by row within one: expert e

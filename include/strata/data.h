@@ -139,9 +139,9 @@ STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 /** In which order sequences are read. */
 enum strata_data_order {
     STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in another order, which `seed` determines; never ends */
-    STRATA_DATA_IN_ORDER = 1, /**< as in the files; after the last one tokens are 0 and targets -1, which are not counted */
-    /** Like SHUFFLED, but no call reaches into the next pass: the last `count` of each is filled up with tokens 0 and targets -1.
-     *  A pass is (strata_data_count() + count - 1) / count calls, as an epoch of Hugging Face's Trainer. */
+    /** As in the files; what is asked for after the last one is filled up: tokens are 0, targets STRATA_TARGET_PADDING. */
+    STRATA_DATA_IN_ORDER = 1,
+    /** Like SHUFFLED, but no call reaches into the next pass: the last `count` of each is filled up like that.  A pass is (strata_data_count() + count - 1) / count calls, as an epoch of Hugging Face's Trainer. */
     STRATA_DATA_EPOCHS = 2,
     STRATA_DATA_CYCLE = 3,           /**< each pass over the data as in the files; never ends */
     STRATA_DATA_EPOCHS_IN_ORDER = 4, /**< like EPOCHS, each pass as in the files */
@@ -153,7 +153,8 @@ enum strata_data_order {
  * @param first    position of the first one: sequences seen so far, with those that filled a call up
  * @param count    how many; for a step: strata_model_info.step_sequences
  * @param tokens   [count * seq_len] int32, out
- * @param targets  [count * seq_len] int32, out: the token that follows each; -1 where that one is not trained
+ * @param targets  [count * seq_len] int32, out: the token that follows each; -1 where that one is not trained; STRATA_TARGET_PADDING
+ *                 where a sequence is filled up with tokens 0
  * @param positions  [count * seq_len] int32, out: each token's place in its document, for strata_engine_step(); NULL for data
  *                 without borders (strata_data_documents())
  *

@@ -34,6 +34,9 @@ typedef enum strata_dtype {
     STRATA_NF4 = 4, /**< only ever stored: weights of 4 bits, 64 of which have one scale */
 } strata_dtype;
 
+/** Target of a row that is no token, but fills a sequence up: not counted, as any below 0, nor in an auxiliary loss. */
+#define STRATA_TARGET_PADDING INT32_MIN
+
 /** "fp32", "bf16", "fp16", "nf4". */
 static inline const char *strata_dtype_name(strata_dtype dtype)
 {

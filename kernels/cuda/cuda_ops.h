@@ -95,8 +95,8 @@ ST_CUDA_API cudaError_t st_cuda_route_sort(cudaStream_t stream, const struct st_
                                            int32_t *offsets, const int32_t *ids);
 ST_CUDA_API cudaError_t st_cuda_route_totals(cudaStream_t stream, const struct st_route *route, int64_t *counts, double *sums,
                                              const int32_t *ids, const float *probs);
-ST_CUDA_API cudaError_t st_cuda_route_loss(cudaStream_t stream, double *loss_sum, const int64_t *counts, const double *sums,
-                                           uint32_t experts, double scale);
+ST_CUDA_API cudaError_t st_cuda_route_loss(cudaStream_t stream, const struct st_route *route, double *loss,
+                                           const int64_t *counts, const double *sums);
 ST_CUDA_API cudaError_t st_cuda_route_backward(cudaStream_t stream, const struct st_route *route, void *dlogits,
                                                const float *dweights, const float *probs, const int32_t *ids,
                                                const float *weights, const int64_t *counts, float aux);

@@ -147,7 +147,29 @@ cudaError_t st_cuda_route_choose(cudaStream_t stream, const struct st_route *rou
     });
 }
 
+static __device__ bool is_padding(const struct st_route &route, uint64_t row)
+{
+    return route.targets != nullptr && route.targets[row] == STRATA_TARGET_PADDING;
+}
+
+/* The rows that an auxiliary loss counts. */
+static __device__ double rows_counted(const struct st_route &route, const int64_t *counts)
+{
+    int64_t choices = 0;
+
+    for (uint32_t e = 0; e < route.experts; e++)
+        choices += counts[e];
+    return static_cast<double>(choices / route.k);
+}
+
 /* The formulas are those of kernels/ops/ops_experts.inc. */
+static __device__ float aux_of_choice(const struct st_route &route, const int64_t *counts, float aux)
+{
+    const double rows = rows_counted(route, counts);
+
+    return rows > 0 ? static_cast<float>(static_cast<double>(aux) * route.experts / (rows * rows)) : 0.0f;
+}
+
 template <strata_dtype DT>
 static __global__ void __launch_bounds__(WARP_THREADS)
     route_backward(const struct st_route route, void *dlogits, const float *dweights, const float *probs, const int32_t *ids,
@@ -160,6 +182,10 @@ static __global__ void __launch_bounds__(WARP_THREADS)
 
     if (row >= route.rows)
         return;
+    if (counts != nullptr && is_padding(route, row))
+        counts = nullptr;
+    if (counts != nullptr)
+        aux = aux_of_choice(route, counts, aux);
     for (uint32_t e = lane_of(); e < route.experts && counts != nullptr; e += ST_WARP)
         mean += p[e] * (aux * static_cast<float>(counts[e]));
     mean = st_warp_sum(mean);
@@ -289,6 +315,8 @@ static __global__ void __launch_bounds__(THREADS)
     int32_t count = 0;
 
     for (uint64_t row = threadIdx.x; row < route.rows; row += THREADS) {
+        if (is_padding(route, row))
+            continue;
         sum += static_cast<double>(probs[row * route.experts + e]);
         for (uint32_t j = 0; j < route.k; j++)
             count += ids[row * route.k + j] == static_cast<int32_t>(e);
@@ -313,19 +341,20 @@ cudaError_t st_cuda_route_totals(cudaStream_t stream, const struct st_route *rou
     return cudaGetLastError();
 }
 
-static __global__ void route_loss(double *loss_sum, const int64_t *counts, const double *sums, uint32_t experts, double scale)
+static __global__ void route_loss(const struct st_route route, double *loss, const int64_t *counts, const double *sums)
 {
+    const double rows = rows_counted(route, counts);
     double sum = 0;
 
-    for (uint32_t e = 0; e < experts; e++)
+    for (uint32_t e = 0; e < route.experts; e++)
         sum += static_cast<double>(counts[e]) * sums[e];
-    *loss_sum += scale * sum;
+    *loss = rows > 0 ? route.experts * sum / (rows * rows) : 0.0;
 }
 
-cudaError_t st_cuda_route_loss(cudaStream_t stream, double *loss_sum, const int64_t *counts, const double *sums, uint32_t experts,
-                               double scale)
+cudaError_t st_cuda_route_loss(cudaStream_t stream, const struct st_route *route, double *loss, const int64_t *counts,
+                               const double *sums)
 {
-    ST_LAUNCH(route_loss, 1, 1, 0, stream, loss_sum, counts, sums, experts, scale);
+    ST_LAUNCH(route_loss, 1, 1, 0, stream, *route, loss, counts, sums);
     return cudaGetLastError();
 }
 

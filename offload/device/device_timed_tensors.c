@@ -338,13 +338,13 @@ static strata_status timed_route_totals(struct st_device *dev, const struct st_r
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_totals(c.inner, route, counts, sums, ids, probs) : c.st);
 }
 
-static strata_status timed_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                      uint32_t experts, double scale)
+static strata_status timed_route_loss(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                      const double *sums)
 {
     const struct timed_call c =
-        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ROUTE_LOSS, .rows = experts});
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ROUTE_LOSS, .rows = route->experts});
 
-    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_loss(c.inner, loss_sum, counts, sums, experts, scale) : c.st);
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->route_loss(c.inner, route, loss, counts, sums) : c.st);
 }
 
 static strata_status timed_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,

@@ -99,13 +99,13 @@ struct st_tensor_ops {
      */
     strata_status (*route_sort)(struct st_device *dev, const struct st_route *route, int32_t *order, int32_t *places,
                                 int32_t *offsets, const int32_t *ids);
-    /* counts[experts] += choices, sums[experts] += probs, rows in index order. */
+    /* counts[experts] += choices, sums[experts] += probs, of rows that are no padding, in index order. */
     strata_status (*route_totals)(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
                                   const int32_t *ids, const float *probs);
-    /* *loss_sum (double, device) += scale * sum of counts * sums, experts in index order. */
-    strata_status (*route_loss)(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                uint32_t experts, double scale);
-    /* dlogits from dweights [rows, k], and from aux * counts[expert] as gradient of each prob; counts NULL: none. */
+    /* *loss (double, device) = the auxiliary loss, experts in index order; 0 without rows. */
+    strata_status (*route_loss)(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                const double *sums);
+    /* dlogits from dweights [rows, k], and from aux times the auxiliary loss; counts NULL: without it. */
     strata_status (*route_backward)(struct st_device *dev, const struct st_route *route, void *dlogits, const float *dweights,
                                     const float *probs, const int32_t *ids, const float *weights, const int64_t *counts,
                                     float aux);

@@ -24,7 +24,7 @@ TEST_SETUP(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove
     assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets, NULL));
     assert_memory_equal(tokens + 1, targets, (RUN_SEQ - 1) * sizeof(*tokens));
     for (int i = 0; i < RUN_SEQ; i++)
-        assert_true(tokens[2 * RUN_SEQ + i] == 0 && targets[2 * RUN_SEQ + i] == -1);
+        assert_true(tokens[2 * RUN_SEQ + i] == 0 && targets[2 * RUN_SEQ + i] == STRATA_TARGET_PADDING);
     assert_ok(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 1, 1000000, 3, tokens, targets, NULL));
     assert_true(targets[2 * RUN_SEQ] >= 0);
 
@@ -170,7 +170,7 @@ TEST_SETUP(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove)
             found[at / PASS][at % PASS + i] = find_sequence(&r, SEQUENCES, tokens + i * RUN_SEQ, targets + i * RUN_SEQ);
         if (at % PASS == 4)
             for (uint32_t i = RUN_SEQ; i < 2 * RUN_SEQ; i++)
-                assert_true(tokens[i] == 0 && targets[i] == -1);
+                assert_true(tokens[i] == 0 && targets[i] == STRATA_TARGET_PADDING);
     }
     for (uint32_t pass = 0; pass < PASSES; pass++) {
         uint32_t seen = 0;

@@ -244,13 +244,15 @@ static void run_attention_row(const struct call *c)
 /* Experts are columns.  Gradients take what the choice gave. */
 static void route(const struct call *c, bool after)
 {
+    static const int32_t targets[ROWS] = {3, STRATA_TARGET_PADDING, -1};
     const struct st_route route = {.rows = ROWS,
                                    .experts = c->cols,
                                    .k = c->cols < 4 ? c->cols : 4,
                                    .divided = !after,
                                    .after = after,
                                    .round = c->cols % 2 == 0,
-                                   .dt = c->dt};
+                                   .dt = c->dt,
+                                   .targets = targets};
     static int64_t counts[COLS_MAX];
     int32_t *const ids = c->out[1];
     float *const weights = (float *)c->out[1] + ROWS * route.k;
@@ -258,7 +260,7 @@ static void route(const struct call *c, bool after)
     for (uint32_t e = 0; e < c->cols; e++)
         counts[e] = kf_bits(3, e) % 1000;
     c->ops->route_rows(&route, ids, weights, c->out[0], c->x[0], 0, ROWS);
-    c->ops->route_backward_rows(&route, c->out[2], c->f[1], c->out[0], ids, weights, after ? counts : NULL, 1e-3f, 0, ROWS);
+    c->ops->route_backward_rows(&route, c->out[2], c->f[1], c->out[0], ids, weights, after ? counts : NULL, 3.0f, 0, ROWS);
 }
 
 static void run_route(const struct call *c)

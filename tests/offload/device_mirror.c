@@ -345,16 +345,18 @@ static strata_status mirror_route_totals(struct st_device *dev, const struct st_
                                          const int32_t *ids, const float *probs)
 {
     struct mirror *m = enter(dev);
+    struct st_route inner = *route;
 
-    return leave(m, m->ops->tensors->route_totals(m->inner, route, at(m, counts), at(m, sums), at(m, ids), at(m, probs)));
+    inner.targets = at(m, route->targets);
+    return leave(m, m->ops->tensors->route_totals(m->inner, &inner, at(m, counts), at(m, sums), at(m, ids), at(m, probs)));
 }
 
-static strata_status mirror_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                       uint32_t experts, double scale)
+static strata_status mirror_route_loss(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                       const double *sums)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->route_loss(m->inner, at(m, loss_sum), at(m, counts), at(m, sums), experts, scale));
+    return leave(m, m->ops->tensors->route_loss(m->inner, route, at(m, loss), at(m, counts), at(m, sums)));
 }
 
 static strata_status mirror_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
@@ -362,8 +364,10 @@ static strata_status mirror_route_backward(struct st_device *dev, const struct s
                                            const int64_t *counts, float aux)
 {
     struct mirror *m = enter(dev);
+    struct st_route inner = *route;
 
-    return leave(m, m->ops->tensors->route_backward(m->inner, route, at(m, dlogits), at(m, dweights), at(m, probs), at(m, ids),
+    inner.targets = at(m, route->targets);
+    return leave(m, m->ops->tensors->route_backward(m->inner, &inner, at(m, dlogits), at(m, dweights), at(m, probs), at(m, ids),
                                                     at(m, weights), at(m, counts), aux));
 }
 

@@ -14,8 +14,18 @@ struct row {
     double *logits, *dweights; /* [experts], [k] */
     const int32_t *ids;        /* chosen */
     const int64_t *counts;     /* NULL: none */
-    double aux;
+    double aux;                /* the auxiliary loss times this */
 };
+
+/* The rows that have such counts. */
+static double rows_counted(const struct st_route *route, const int64_t *counts)
+{
+    int64_t choices = 0;
+
+    for (uint32_t e = 0; e < route->experts; e++)
+        choices += counts[e];
+    return (double)(choices / route->k);
+}
 
 static double prob_of(const struct row *row, uint32_t e)
 {
@@ -47,7 +57,8 @@ static double row_loss(void *of)
     for (uint32_t j = 0; j < row->route->k; j++)
         loss += row->dweights[j] * weight_of(row, j);
     for (uint32_t e = 0; e < row->route->experts && row->counts != NULL; e++)
-        loss += row->aux * (double)row->counts[e] * prob_of(row, e);
+        loss += row->aux * row->route->experts * (double)row->counts[e] * prob_of(row, e) /
+                pow(rows_counted(row->route, row->counts), 2);
     return loss;
 }
 
@@ -68,9 +79,26 @@ static void assert_chosen(const int32_t *ids, const double *logits, const struct
     free(taken);
 }
 
-/* Logits of seven values, so that most are equal to another. */
-static void check_choice(struct df_device *d, const struct st_route *route, bool ties, bool aux)
+/* Every third row is padding. */
+static int32_t *padded(struct df_device *d, uint32_t rows)
 {
+    int32_t *targets = df_alloc(d, rows, STRATA_F32);
+
+    for (uint32_t r = 0; r < rows; r++)
+        targets[r] = r % 3 == 1 ? STRATA_TARGET_PADDING : r % 3 == 2 ? -1 : 7;
+    return targets;
+}
+
+static bool is_padding(const struct st_route *route, uint64_t row)
+{
+    return route->targets != NULL && row % 3 == 1;
+}
+
+/* Logits of seven values, so that most are equal to another. */
+static void check_choice(struct df_device *d, const struct st_route *of, bool ties, bool aux)
+{
+    struct st_route with = *of;
+    const struct st_route *route = &with;
     const uint64_t all = (uint64_t)route->rows * route->experts, chosen = (uint64_t)route->rows * route->k;
     void *logits = df_random(d, all, route->dt, 1, 4, 0), *dlogits = df_random(d, all, route->dt, 9, 1, 0);
     int32_t *ids = df_alloc(d, chosen, STRATA_F32);
@@ -84,11 +112,14 @@ static void check_choice(struct df_device *d, const struct st_route *route, bool
         df_set(logits, i, route->dt, (double)(df_bits(3, i) % 7) / 2);
     for (uint32_t e = 0; e < route->experts; e++)
         counts[e] = (int64_t)(df_bits(4, e) % 50);
+    counts[0] += route->k; /* of a row at least */
+    with.targets = aux && route->experts % 2 == 1 ? padded(d, route->rows) : NULL;
     x = df_doubles(logits, all, route->dt);
     df_ok(d->tensors->route_choose(d->dev, route, ids, weights, probs, logits));
-    df_ok(d->tensors->route_backward(d->dev, route, dlogits, dweights, probs, ids, weights, aux ? counts : NULL, 0.01f));
+    df_ok(d->tensors->route_backward(d->dev, route, dlogits, dweights, probs, ids, weights, aux ? counts : NULL, 3.0f));
     for (uint64_t r = 0; r < route->rows; r++) {
-        struct row row = {route, x + r * route->experts, dw + r * route->k, ids + r * route->k, aux ? counts : NULL, 0.01};
+        struct row row = {route, x + r * route->experts, dw + r * route->k, ids + r * route->k,
+                          aux && !is_padding(route, r) ? counts : NULL, 3.0};
 
         assert_chosen(row.ids, row.logits, route);
         for (uint32_t j = 0; j < route->k; j++)
@@ -179,13 +210,46 @@ static struct routing routing_create(struct df_device *d, uint32_t rows, uint32_
     return g;
 }
 
+/* What an auxiliary loss counts, and the loss: beside what counts and sums have already. */
+static void check_totals(struct df_device *d, const struct routing *g, int32_t *targets)
+{
+    struct st_route route = g->route;
+    const uint32_t rows = route.rows, experts = route.experts, k = route.k;
+    float *probs = df_random(d, (uint64_t)rows * experts, STRATA_F32, 1, 0.5, 0.5);
+    int64_t *counts = df_alloc(d, 2 * experts, STRATA_F32), choices = 0;
+    double *sums = df_alloc(d, 2 * experts, STRATA_F32), *loss = df_alloc(d, 2, STRATA_F32), want_loss = 0;
+
+    route.targets = targets;
+    for (uint32_t e = 0; e < experts; e++) {
+        counts[e] = 3 * k;
+        sums[e] = 0.5;
+    }
+    df_ok(d->tensors->route_totals(d->dev, &route, counts, sums, g->ids, probs));
+    for (uint32_t e = 0; e < experts; e++) {
+        int64_t count = 3 * k;
+        double sum = 0.5;
+
+        for (uint64_t r = 0; r < rows; r++) {
+            sum += is_padding(&route, r) ? 0 : (double)probs[r * experts + e];
+            for (uint32_t j = 0; j < k; j++)
+                count += !is_padding(&route, r) && g->ids[r * k + j] == (int32_t)e;
+        }
+        assert_int_equal(counts[e], count);
+        assert_true(fabs(sums[e] - sum) <= 1e-12 * sum);
+        choices += count;
+        want_loss += (double)counts[e] * sums[e];
+    }
+    want_loss *= experts / pow((double)choices / k, 2);
+    df_ok(d->tensors->route_loss(d->dev, &route, loss, counts, sums));
+    assert_true(fabs(*loss - want_loss) <= 1e-12 * want_loss);
+    memset(counts, 0, experts * sizeof(*counts));
+    df_ok(d->tensors->route_loss(d->dev, &route, loss, counts, sums));
+    assert_true(*loss == 0); /* of no rows */
+}
+
 static void check_sort(struct df_device *d, uint32_t rows, uint32_t experts, uint32_t k, enum kind kind)
 {
     const struct routing g = routing_create(d, rows, experts, k, kind);
-    float *probs = df_random(d, (uint64_t)rows * experts, STRATA_F32, 1, 0.5, 0.5);
-    int64_t *counts = df_alloc(d, 2 * experts, STRATA_F32);
-    double *sums = df_alloc(d, 2 * experts, STRATA_F32);
-    double *loss = df_alloc(d, 2, STRATA_F32), want_loss = 1.5;
     int32_t at = 0;
 
     for (uint32_t e = 0; e < experts; e++) {
@@ -193,8 +257,6 @@ static void check_sort(struct df_device *d, uint32_t rows, uint32_t experts, uin
         for (uint32_t i = 0; i < rows * k; i++)
             if (g.ids[i] == (int32_t)e)
                 assert_int_equal(g.order[at++], i);
-        counts[e] = 3;
-        sums[e] = 0.5;
     }
     assert_int_equal(g.offsets[experts], at);
     assert_int_equal(at, rows * k);
@@ -202,19 +264,8 @@ static void check_sort(struct df_device *d, uint32_t rows, uint32_t experts, uin
         assert_int_equal(g.order[g.places[i]] / (int32_t)k, i / k);
         assert_true(i % k == 0 || g.places[i] > g.places[i - 1]);
     }
-    df_ok(d->tensors->route_totals(d->dev, &g.route, counts, sums, g.ids, probs));
-    for (uint32_t e = 0; e < experts; e++) {
-        double sum = 0.5;
-
-        for (uint64_t r = 0; r < rows; r++)
-            sum += (double)probs[r * experts + e];
-        assert_int_equal(counts[e], 3 + g.offsets[e + 1] - g.offsets[e]);
-        assert_true(fabs(sums[e] - sum) <= 1e-12 * sum);
-        want_loss += 0.25 * (double)counts[e] * sums[e];
-    }
-    *loss = 1.5;
-    df_ok(d->tensors->route_loss(d->dev, loss, counts, sums, experts, 0.25));
-    assert_true(fabs(*loss - want_loss) <= 1e-12 * want_loss);
+    check_totals(d, &g, NULL);
+    check_totals(d, &g, padded(d, rows));
 }
 
 TEST(order_is_stable)

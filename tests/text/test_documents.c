@@ -107,7 +107,7 @@ static void check_padding(const int32_t *tokens, const int32_t *targets, const i
 {
     for (uint32_t i = at; i < seq; i++) {
         assert_int_equal(tokens[i], 0);
-        assert_int_equal(targets[i], -1);
+        assert_int_equal(targets[i], STRATA_TARGET_PADDING);
         assert_int_equal(positions[i], i - at);
     }
 }

@@ -364,7 +364,7 @@ static strata_status document_window(const struct st_token_set *s, const struct 
         return st;
     for (uint32_t first = at; at < s->seq; at++) {
         tokens[at] = 0;
-        targets[at] = -1;
+        targets[at] = STRATA_TARGET_PADDING;
         if (positions != NULL)
             positions[at] = (int32_t)(at - first);
     }

@@ -4,6 +4,7 @@
 
 #include "core/system/file.h"
 #include "strata/status.h"
+#include "strata/types.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,7 +40,8 @@ const char *st_token_file_inputs(const struct st_token_file *f);
 /* Several files as one sequence of windows.  Without X.bin.meta, or where that says "concatenated", a window has seq + 1 tokens
  * of one file and overlaps its neighbour only by the target token.  "packed": a window holds whole documents, in an order that
  * depends only on their lengths and seq; "rows": it holds one.  There the last token of a document has no target, a document
- * over seq tokens is cut, one without a target is left out, and what is left of a window is tokens 0 and targets -1. */
+ * over seq tokens is cut, one without a target is left out, and what is left of a window is tokens 0 and targets
+ * STRATA_TARGET_PADDING. */
 struct st_token_set;
 #define ST_TOKEN_SET_FILES_MAX 65536u /* of which a checkpoint has an account */
 /** E_INVAL: no file, or more than that. */

@@ -98,15 +98,18 @@ static void totals_item(void *ctx, uint64_t index, uint32_t worker)
     const struct st_run r = st_run_at(index, job->step, job->elems);
 
     (void)worker;
-    for (uint64_t i = 0; i < (uint64_t)route->rows * route->k; i++) {
-        const uint64_t e = (uint64_t)job->ids[i];
+    for (uint64_t row = 0; row < route->rows; row++) {
+        if (route->targets != NULL && route->targets[row] == STRATA_TARGET_PADDING)
+            continue;
+        for (uint64_t j = 0; j < route->k; j++) {
+            const uint64_t e = (uint64_t)job->ids[row * route->k + j];
 
-        if (e >= r.first && e - r.first < r.count)
-            job->counts_out[e]++;
-    }
-    for (uint64_t row = 0; row < route->rows; row++)
+            if (e >= r.first && e - r.first < r.count)
+                job->counts_out[e]++;
+        }
         for (uint64_t e = r.first; e < r.first + r.count; e++)
             job->sums[e] += (double)job->probs[row * route->experts + e];
+    }
 }
 
 strata_status st_cpu_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
@@ -117,15 +120,19 @@ strata_status st_cpu_route_totals(struct st_device *dev, const struct st_route *
     return run(dev, &job, totals_item, route->experts, ST_ITEM_COLUMNS);
 }
 
-strata_status st_cpu_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                uint32_t experts, double scale)
+strata_status st_cpu_route_loss(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                const double *sums)
 {
-    double sum = 0;
+    int64_t choices = 0;
+    double sum = 0, rows;
 
     (void)dev;
-    for (uint32_t e = 0; e < experts; e++)
+    for (uint32_t e = 0; e < route->experts; e++) {
+        choices += counts[e];
         sum += (double)counts[e] * sums[e];
-    *loss_sum += scale * sum;
+    }
+    rows = (double)(choices / route->k);
+    *loss = rows > 0 ? route->experts * sum / (rows * rows) : 0.0;
     return STRATA_OK;
 }
 

@@ -115,8 +115,8 @@ strata_status st_cpu_route_sort(struct st_device *dev, const struct st_route *ro
                                 int32_t *offsets, const int32_t *ids);
 strata_status st_cpu_route_totals(struct st_device *dev, const struct st_route *route, int64_t *counts, double *sums,
                                   const int32_t *ids, const float *probs);
-strata_status st_cpu_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                uint32_t experts, double scale);
+strata_status st_cpu_route_loss(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                const double *sums);
 strata_status st_cpu_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits, const float *dweights,
                                     const float *probs, const int32_t *ids, const float *weights, const int64_t *counts,
                                     float aux);

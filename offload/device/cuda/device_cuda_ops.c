@@ -246,10 +246,10 @@ strata_status st_cuda_dev_route_totals(struct st_device *dev, const struct st_ro
     return launched("route_totals", st_cuda_route_totals(enter(dev), route, counts, sums, ids, probs));
 }
 
-strata_status st_cuda_dev_route_loss(struct st_device *dev, double *loss_sum, const int64_t *counts, const double *sums,
-                                     uint32_t experts, double scale)
+strata_status st_cuda_dev_route_loss(struct st_device *dev, const struct st_route *route, double *loss, const int64_t *counts,
+                                     const double *sums)
 {
-    return launched("route_loss", st_cuda_route_loss(enter(dev), loss_sum, counts, sums, experts, scale));
+    return launched("route_loss", st_cuda_route_loss(enter(dev), route, loss, counts, sums));
 }
 
 strata_status st_cuda_dev_route_backward(struct st_device *dev, const struct st_route *route, void *dlogits,
