@@ -385,6 +385,8 @@ void st_handle_take_step(struct strata_step *out, const struct st_step_result *r
         .write_bytes = r->bytes.write,
         .comm_bytes = r->bytes.comm,
         .requests = (uint32_t)r->requests,
+        .aux_loss = r->aux_loss,
+        .token_loss = r->token_loss,
     };
     memcpy(out->busy_ms, r->busy_ms, sizeof(r->busy_ms));
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));

@@ -17,6 +17,7 @@ static const struct row rows[] = {
     {NULL, "epoch", STRATA_METRIC_REAL, 1},
     {NULL, "loss", STRATA_METRIC_REAL, 1},
     {NULL, "loss_mean20", STRATA_METRIC_REAL, 1},
+    {NULL, "aux_loss", STRATA_METRIC_RARE, 1},
     {NULL, "bits_per_byte", STRATA_METRIC_REAL, 1},
     {NULL, "grad_norm", STRATA_METRIC_REAL, 1},
     {NULL, "lr", STRATA_METRIC_REAL, 1},
@@ -106,7 +107,8 @@ void st_metrics_fill(struct strata_metrics *out, const struct strata_plan_info *
         value[i] = (double)NAN;
     value[STRATA_METRIC_STEP] = (double)step;
     value[STRATA_METRIC_LOSS] = result->loss;
-    value[STRATA_METRIC_BITS_PER_BYTE] = strata_data_bits_per_byte(data, result->loss);
+    value[STRATA_METRIC_AUX_LOSS] = result->aux_loss;
+    value[STRATA_METRIC_BITS_PER_BYTE] = strata_data_bits_per_byte(data, result->token_loss);
     value[STRATA_METRIC_GRAD_NORM] = result->grad_norm;
     value[STRATA_METRIC_LR] = result->lr;
     value[STRATA_METRIC_LOSS_SCALE] = result->loss_scale;

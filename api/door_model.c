@@ -9,6 +9,7 @@
 #include "run/ranks_agree.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,6 +253,16 @@ static strata_status take_adapter(struct strata_model *m, const struct strata_mo
 
 /* --- opening --- */
 
+/* Only a loss that is trained has it: that of an evaluation is the targets' alone. */
+static float aux_loss_coef(const struct strata_model *m, const struct st_model_config *config)
+{
+    const float coef = st_model_aux_loss_coef(config, m->config.output_router_logits, m->config.aux_loss_coef);
+
+    if (config->experts == 0 && !isnan(m->config.aux_loss_coef) && coef > 0.0f)
+        st_log(ST_LOG_NOTICE, "strata.router_aux_loss_coef %g: %s has no experts, so it has no effect", (double)coef, m->name);
+    return m->use == STRATA_USE_TRAIN || m->use == STRATA_USE_PLAN ? coef : 0.0f;
+}
+
 static strata_status create_model(struct strata_model *m, const struct st_model_config *config)
 {
     struct st_model_batch batch = {
@@ -264,6 +275,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         .freeze_count = m->config.freeze_count,
         .nf4 = m->config.quantization != ST_QUANTIZATION_NONE,
         .adapter = m->adapter,
+        .aux_loss_coef = aux_loss_coef(m, config),
     };
     strata_status st;
 

@@ -148,6 +148,17 @@ struct st_route_values st_route_values_layout(const struct st_model *m)
     return l;
 }
 
+struct st_routes st_routes_layout(const struct st_model *m)
+{
+    struct st_routes l;
+    uint64_t end = 0;
+
+    l.counts = take(&end, m->config.experts * sizeof(int64_t));
+    l.sums = take(&end, m->config.experts * sizeof(double));
+    l.bytes = end;
+    return l;
+}
+
 struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m)
 {
     const struct st_model_config *c = &m->config;

@@ -201,10 +201,18 @@ struct st_head_workspace {
     uint64_t bytes;
 };
 
+/* What the sparse blocks of a micro-batch count for the auxiliary loss: choices, and sums of probs. */
+struct st_routes {
+    uint64_t counts; /* [experts] i64 */
+    uint64_t sums;   /* [experts] f64 */
+    uint64_t bytes;
+};
+
 struct st_block_values st_block_values_layout(const struct st_model *m, bool sparse);
 struct st_block_cache st_block_cache_layout(const struct st_model *m);
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m);
 struct st_route_values st_route_values_layout(const struct st_model *m);
+struct st_routes st_routes_layout(const struct st_model *m);
 struct st_slice_workspace st_slice_workspace_layout(const struct st_model *m);
 /** Bytes of a layer's internals. */
 uint64_t st_block_internal_bytes(const struct st_model *m, bool sparse);

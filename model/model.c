@@ -214,6 +214,13 @@ static void workload_numbers(struct st_model *m)
     m->at.head_first = c->untied ? m->at.norm + 1 : 0;
 }
 
+float st_model_aux_loss_coef(const struct st_model_config *config, bool asked, double coef)
+{
+    if (!isnan(coef))
+        return (float)coef;
+    return config->aux_loss || asked ? config->aux_loss_coef : 0.0f;
+}
+
 /* How many pages, of nearly equally many experts each. */
 static uint32_t slices_of(struct st_model *m)
 {
@@ -260,6 +267,10 @@ static void workload_bytes(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
 
+    if (m->has[1] && !w->generate && m->batch.aux_loss_coef > 0.0f) {
+        w->routes_bytes = st_routes_layout(m).bytes;
+        w->aux_loss_coef = (double)m->batch.aux_loss_coef;
+    }
     for (uint32_t l = 0; l + 1 < w->layer_count; l++) {
         w->layers[l].boundary_bytes = (uint64_t)w->micro_batch * w->seq * w->hidden * m->value_bytes;
         w->layers[l].internal_bytes = l > 0 ? st_block_internal_bytes(m, st_model_is_sparse(m, l - 1)) : 0;

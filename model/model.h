@@ -10,6 +10,7 @@
 #define ST_LAYER_WORDS        (ST_BLOCKS_MAX / 64u)
 #define ST_LONGROPE_PAIRS_MAX 128u
 #define ST_CONTEXT_MAX        (1u << 24)
+#define ST_AUX_LOSS_COEF_MAX  1e3
 
 /* The family decides tensor names and the form of config.json: a row of model/family.c. */
 enum st_model_family {
@@ -101,7 +102,14 @@ struct st_model_config {
     bool experts_divided;         /* the weights of a token's experts are divided by their sum */
     float gate_alpha, gate_limit; /* of experts whose gate is gpt_oss's (struct st_gate); a limit of 0: it is the activation's */
     float qkv_clip;               /* queries, keys and values lie between -clip and clip; 0: anywhere */
+    float aux_loss_coef;          /* of the experts' auxiliary loss, */
+    bool aux_loss;                /* which the loss has */
 };
+
+/* The coefficient with which a loss has the auxiliary one; 0: it has none.
+ * @param asked  whatever the model's configuration says of it
+ * @param coef   in place of the configuration's; NaN: that one */
+float st_model_aux_loss_coef(const struct st_model_config *config, bool asked, double coef);
 
 static inline bool st_layer_bit(const uint64_t *bits, uint32_t block)
 {
@@ -184,6 +192,7 @@ struct st_model_batch {
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
     uint64_t slice_elems; /* the most that several experts of a page may have; 0: ST_SLICE_ELEMS (model/layout.h) */
+    float aux_loss_coef;  /* st_model_aux_loss_coef(); 0: no auxiliary loss */
 };
 
 /** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match, patterns

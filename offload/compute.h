@@ -18,7 +18,7 @@ enum st_call_kind {
     ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; with `recompute` fills internals first */
     ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
     ST_CALL_HEAD_STATS,     /* one slice: logits, running softmax statistics      weight: slice page */
-    ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
+    ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target); aux_loss, from routes */
     ST_CALL_HEAD_GRAD,      /* one slice: logits, again if `recompute`; dlogits; grad: slice page +=; internals' accumulator += */
     ST_CALL_HEAD_BACKWARD,  /* norm backward: act (head input), internals -> dact; grad: norm page +=  weight: norm page */
     /* Of a layer of experts. Internals are this micro-batch's from the first of its calls to the last, kept or not. */
@@ -56,8 +56,10 @@ struct st_call {
     const int32_t *tokens, *targets; /* [rows], device */
     const int32_t *positions;        /* [rows], device: in its document, as in st_attention; NULL: a sequence is one document */
     double *loss_sum;                /* device */
+    double *aux_loss;                /* device: of this micro-batch; NULL: there is none */
     float loss_gradient;   /* derivative of the scaled mean loss with respect to a token's loss: loss scale / target tokens of the
                               step */
+    float aux_gradient;    /* derivative of the scaled loss with respect to aux_loss */
     bool trains;           /* of a step: dropout is on; else of an evaluation or a generation */
     uint64_t sequence;     /* how many sequences the run's steps have used before the first one of this micro-batch */
     const void *constants; /* the model's constants (compute.constants) on the device */

@@ -125,7 +125,8 @@ struct st_workload {
     uint32_t order_count;
 
     uint64_t workspace_bytes; /* scratch on the device that any op may use */
-    uint64_t routes_bytes;    /* what a micro-batch's layers of experts add up for the auxiliary loss; 0: nothing */
+    uint64_t routes_bytes;    /* what a micro-batch's layers of experts add up for the auxiliary loss; 0: there is none */
+    double aux_loss_coef;     /* the step's loss has it times the sum of its micro-batches' auxiliary losses */
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
     bool documents;           /* a sequence may hold several documents: each step says where they begin */
     bool scales;              /* losses are multiplied by a scale, though weights are not in fp16 */

@@ -6,13 +6,15 @@ config.json that it would write:
 
     python4 tools/make_golden_families.py make [NAME...]
     python5 tools/make_golden_families.py check [NAME...]
+    python5 tools/make_golden_families.py aux [NAME...]
 
 Files of each: config.json, config5.json, model.safetensors (initial weights, bf16 numbers), tokens.bin (80 windows), config_ds.json
 (DeepSpeed), golden.json: loss and samples of the gradients of the first micro-batch in fp64, losses and gradient norms of 20 AdamW
 steps in fp32, and the 64 likeliest tokens after a prompt, with the smallest distance between the first and second logit.
 
 Models with experts are made by transformers 5 with its eager experts, which add in ascending order.  Their weights are drawn until
-no choice of an expert, in all of this, is nearer than MARGIN to another one.
+no choice of an expert, in all of this, is nearer than MARGIN to another one.  golden_aux.json of them is what their own loss gives
+with output_router_logits, which has their auxiliary loss: the first micro-batch has sequences that end in padding.
 """
 import argparse
 import json
@@ -54,6 +56,8 @@ FAMILIES = {
     "olmo2": dict(SIZES, model_type="olmo2", attention_bias=True),
 }
 MARGIN = 1e-4
+AUX_COEFS = [0.05 + 0.001 * i for i in range(400)]  # the first with which all choices are clear
+PADDED = [6, 3]  # tokens that end the first micro-batch's sequences: with as many as a window transformers has NaN
 # STACKED: those whose files have the experts of a layer in one tensor.  ALL_TO_ONE: every row chooses the same expert.
 EXPERTS = {
     "qwen3_moe": dict(SIZES, model_type="qwen3_moe", num_hidden_layers=3, head_dim=16, num_experts=5, num_experts_per_tok=2,
@@ -114,11 +118,12 @@ def watch_choices(model):
             module.register_forward_hook(hook)
 
 
-def build(path, dtype):
+def build(path, dtype, watched=True):
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager").eval()
     if hasattr(model.config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")
-        watch_choices(model)
+        if watched:
+            watch_choices(model)
     return model
 
 
@@ -185,6 +190,76 @@ def train(path, tokens):
         losses.append(total)
         optimizer.step()
     return {"losses": losses, "grad_norms": norms}
+
+
+def aux_loss(model, tokens, targets, count, mask=None):
+    """Of a micro-batch of a step of `count` targets, as Trainer asks for it: the loss, and the auxiliary one that it has."""
+    out = model(input_ids=tokens, attention_mask=mask, labels=tokens, shift_labels=targets.contiguous(), num_items_in_batch=count,
+                output_router_logits=True, use_cache=False)
+    return out.loss, out.aux_loss
+
+
+def with_aux(path, dtype, coef, watched=True):
+    model = build(path, dtype, watched)
+    model.config.router_aux_loss_coef = model.router_aux_loss_coef = coef
+    return model
+
+
+def padded_gradients(path, tokens, coef):
+    """Choices of tokens are those of first_gradients(); those of padding do not matter."""
+    model = with_aux(path, torch.float64, coef, watched=False)
+    rows, targets = micro_batch(tokens, 0)
+    rows, targets, mask = rows.clone(), targets.clone(), torch.ones_like(rows)
+    for sequence, pads in enumerate(PADDED):
+        rows[sequence, -pads:], mask[sequence, -pads:], targets[sequence, -pads - 1:] = 0, 0, -100
+    loss, aux = aux_loss(model, rows, targets, int((targets != -100).sum()), mask)
+    loss.backward()
+    gradients = {n: float(g.norm()) for name, p in model.named_parameters() for n, g in per_expert(name, p.grad).items()}
+    return {"padded": PADDED, "loss": loss.item(), "aux_loss": aux.item(), "gradients": gradients}
+
+
+def train_aux(path, tokens, coef):
+    model = with_aux(path, torch.float32, coef)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": DECAY},
+                                   {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+                                  lr=LR, betas=BETAS, eps=EPS)
+    losses, auxes, norms, position = [], [], [], 0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        total, means = 0.0, 0.0
+        for _ in range(ACCUMULATION):
+            rows, targets = micro_batch(tokens, position)
+            loss, aux = aux_loss(model, rows, targets, targets.numel() * ACCUMULATION)
+            loss.backward()
+            total, means = total + loss.item(), means + aux.item() / ACCUMULATION
+            position += MICRO_BATCH
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, CLIP)))
+        losses.append(total)
+        auxes.append(means)
+        optimizer.step()
+    return {"losses": losses, "aux_losses": auxes, "grad_norms": norms}
+
+
+def aux(name, path):
+    global TYPE
+    TYPE = json.load(open(path + "/config.json"))["model_type"]
+    tokens = numpy.fromfile(path + "/tokens.bin", dtype="<u2", offset=1024)
+    for coef in (round(c, 3) for c in AUX_COEFS):
+        NEAREST[0] = float("inf")
+        try:
+            steps = train_aux(path, tokens, coef)
+        except SystemExit:
+            continue
+        write_json(path + "/golden_aux.json", {
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+            "router_aux_loss_coef": coef,
+            "first_micro_batch": padded_gradients(path, tokens, coef),
+            "in_order": steps,
+        })
+        print(f"{name}: coefficient {coef}, choices {NEAREST[0]:.2e}")
+        return []
+    raise SystemExit(name + ": no coefficient with clear choices")
 
 
 def greedy(path, tokens):
@@ -270,14 +345,14 @@ def check(name, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "tests", "golden"))
-    parser.add_argument("action", choices=["make", "check"])
+    parser.add_argument("action", choices=["make", "check", "aux"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*FAMILIES, *EXPERTS]) + "; default: all but those with experts")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     for name in args.names or FAMILIES:
         folder = os.path.join(args.out, "experts" if name in EXPERTS else "families")
-        wrong = {"make": make, "check": check}[args.action](name, os.path.join(folder, name))
+        wrong = {"make": make, "check": check, "aux": aux}[args.action](name, os.path.join(folder, name))
         print(f"{name}: transformers {transformers.__version__}", "differs: " + ", ".join(wrong) if wrong else "ok")
 
 

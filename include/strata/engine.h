@@ -103,7 +103,9 @@ STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
 /** The result of a step.  Its time is forward_ms + backward_ms + stall_ms + other_ms. */
 struct strata_step {
     size_t step_size;            /**< sizeof(struct strata_step), set by the caller */
-    double loss;                 /**< mean over the targets that are not below 0; NaN without any, a step whose gradient is 0 */
+    double loss;                 /**< mean over the targets that are not below 0; NaN without any, a step whose gradient is 0.
+                                      With strata.router_aux_loss_coef: that times the sum of the micro-batches' auxiliary losses
+                                      is in it */
     double grad_norm;            /**< of all gradients, before clipping */
     double lr, loss_scale;       /**< of this step; lr is 0 if it was skipped, loss_scale is 1 except with fp16 */
     bool skipped;                /**< gradients were not finite, or the step was dropped: the weights stayed the same */
@@ -121,6 +123,8 @@ struct strata_step {
     uint64_t read_bytes, write_bytes;        /**< from and to NVMe */
     uint64_t comm_bytes;                     /**< received of other ranks */
     uint32_t requests; /**< bits of strata_engine_request() by any rank: every rank gets them from the same step */
+    double aux_loss;   /**< auxiliary loss of the experts, mean over the micro-batches with tokens; NaN: the loss has none */
+    double token_loss; /**< loss without it */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -143,7 +147,7 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  * One optimizer step.
  *
  * @param tokens   [step_sequences * seq_len] int32, micro-batch by micro-batch; borrowed during the call
- * @param targets  the same shape: the token that follows each; below 0: not counted
+ * @param targets  the same shape: the token that follows each; below 0: not counted; STRATA_TARGET_PADDING: nor is the row a token
  * @param positions  the same shape: each token's place in its document, 0 where one begins and one more than before elsewhere;
  *                 attention does not look across that border.  NULL: each sequence is one document.  Only for models opened with
  *                 strata_model_opts.documents
@@ -197,8 +201,8 @@ typedef strata_status strata_feed_fn(void *ctx, struct strata_turn *turn);
  * @param result  out, or NULL; its step_size is set.  loss is the mean over all targets
  *
  * @return STRATA_E_INVAL  feed is NULL; the plan takes micro-batches together (set strata.accumulation horizontal) or updates in
- *                         backward, has its lookup's table on NVMe and several micro-batches, several ranks, or a device with
- *                         queues: nothing has run
+ *                         backward, has its lookup's table on NVMe and several micro-batches, several ranks, an auxiliary loss
+ *                         of experts, or a device with queues: nothing has run
  *         STRATA_E_INPUT  a token, target or position as strata_engine_step() refuses it: the engine has ended
  *         otherwise as strata_engine_step()
  */

@@ -40,6 +40,7 @@ enum strata_metric {
     STRATA_METRIC_EPOCH, /**< passes over the data so far */
     STRATA_METRIC_LOSS,
     STRATA_METRIC_LOSS_MEAN, /**< of the last 20 steps */
+    STRATA_METRIC_AUX_LOSS,  /**< of experts, in the loss times its coefficient */
     STRATA_METRIC_BITS_PER_BYTE,
     STRATA_METRIC_GRAD_NORM,
     STRATA_METRIC_LR,

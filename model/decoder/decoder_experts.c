@@ -47,7 +47,21 @@ static struct st_route choice_of(const struct st_frame *f)
                              .divided = c->experts_divided,
                              .after = family->weights_after,
                              .round = !family->exact_weights,
-                             .dt = f->dt};
+                             .dt = f->dt,
+                             .targets = f->call->targets};
+}
+
+/* What the micro-batch's layers have counted for the auxiliary loss; NULL: there is none. */
+static int64_t *counts_of(const struct st_frame *f)
+{
+    unsigned char *routes = f->call->routes;
+
+    return routes != NULL ? (int64_t *)(void *)(routes + st_routes_layout(f->m).counts) : NULL;
+}
+
+static double *sums_of(const struct st_frame *f)
+{
+    return (double *)(void *)((unsigned char *)f->call->routes + st_routes_layout(f->m).sums);
 }
 
 static uint64_t elems_of(const struct st_frame *f)
@@ -123,12 +137,35 @@ static struct st_block block_of(const struct st_frame *f, const struct route *r)
     return b;
 }
 
+static strata_status count_choices(const struct st_frame *f, const struct route *r)
+{
+    const struct st_route choice = choice_of(f);
+    strata_status st = STRATA_OK;
+
+    if (f->call->routes != NULL && f->call->opens_routes)
+        st = f->ops->zero(f->dev, f->call->routes, st_routes_layout(f->m).bytes);
+    if (st != STRATA_OK || f->call->routes == NULL)
+        return st;
+    return f->ops->route_totals(f->dev, &choice, counts_of(f), sums_of(f), r->ids, r->probs);
+}
+
+strata_status st_experts_loss(const struct st_frame *f)
+{
+    const struct st_route choice = choice_of(f);
+
+    if (f->call->routes == NULL)
+        return STRATA_OK;
+    return f->ops->route_loss(f->dev, &choice, f->call->aux_loss, counts_of(f), sums_of(f));
+}
+
 static strata_status route_forward(const struct st_frame *f)
 {
     const struct route r = route_of(f);
     const struct st_block b = block_of(f, &r);
-    const strata_status st = fill(&b, &r);
+    strata_status st = fill(&b, &r);
 
+    if (st == STRATA_OK)
+        st = count_choices(f, &r);
     if (st != STRATA_OK || !has_shared(&b))
         return st != STRATA_OK ? st : open_sum(f, &r);
     return f->ops->shared_forward(f->dev, r.sum, r.shared, r.shared_gate, f->rows, f->m->config.hidden, f->dt);
@@ -376,8 +413,8 @@ static strata_status router_backward(const struct st_block *b, const struct rout
     void *dlogits = logits_of(f);
     strata_status st;
 
-    if ((st = f->ops->route_backward(f->dev, &choice, dlogits, r->dweights, r->probs, r->ids, r->weights, NULL, 0.0f)) !=
-            STRATA_OK ||
+    if ((st = f->ops->route_backward(f->dev, &choice, dlogits, r->dweights, r->probs, r->ids, r->weights, counts_of(f),
+                                     f->call->aux_gradient)) != STRATA_OK ||
         (st = st_linear_backward_weight(b, &router, r->input, dlogits)) != STRATA_OK)
         return st;
     return st_linear_multiply(b, &p, r->sum, dlogits);

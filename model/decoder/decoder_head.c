@@ -158,7 +158,9 @@ strata_status st_head_loss(const struct st_frame *f)
 {
     const unsigned char *xent = (const unsigned char *)f->call->internals + st_head_internals_layout(f->m).xent;
 
-    if (f->m->batch.generate)
-        return STRATA_OK;
-    return f->ops->xent_loss(f->dev, f->call->loss_sum, (const float *)(const void *)xent, f->call->targets, f->rows);
+    const strata_status st = f->m->batch.generate ? STRATA_OK
+                                                  : f->ops->xent_loss(f->dev, f->call->loss_sum,
+                                                                      (const float *)(const void *)xent, f->call->targets, f->rows);
+
+    return st == STRATA_OK ? st_experts_loss(f) : st;
 }

@@ -124,6 +124,8 @@ strata_status st_expert_adapted_backward(const struct st_expert_layer *l, void *
 
 /** Calls of a sparse block (ST_CALL_ROUTE_FORWARD and on). */
 strata_status st_experts_run(const struct st_frame *f);
+/** The auxiliary loss of what they have counted, if they count. */
+strata_status st_experts_loss(const struct st_frame *f);
 
 strata_status st_head_norm(const struct st_frame *f);
 strata_status st_head_stats(const struct st_frame *f);

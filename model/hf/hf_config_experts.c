@@ -88,6 +88,20 @@ static strata_status read_gate(struct st_model_config *c, const st_json *root, c
     return STRATA_OK;
 }
 
+/* Both are checked whether or not the loss has it. */
+static strata_status read_aux_loss(struct st_model_config *c, const st_json *root, const char *where)
+{
+    double coef = (double)c->aux_loss_coef;
+    strata_status st = st_hf_read_bool(root, "output_router_logits", &c->aux_loss, where);
+
+    if (st != STRATA_OK || (st = st_hf_read_single(root, "router_aux_loss_coef", &coef, where)) != STRATA_OK)
+        return st;
+    if (!(coef >= 0.0 && coef <= ST_AUX_LOSS_COEF_MAX))
+        return st_hf_key_fault(where, "router_aux_loss_coef", "must lie between 0 and 1000");
+    c->aux_loss_coef = (float)coef;
+    return STRATA_OK;
+}
+
 strata_status st_hf_read_experts(struct st_model_config *c, const st_json *root, const struct st_family *family,
                                  const char *where)
 {
@@ -109,7 +123,7 @@ strata_status st_hf_read_experts(struct st_model_config *c, const st_json *root,
         ((keys & ST_KEY_QKV_BIAS) != 0 && (st = st_hf_read_bool(root, "qkv_bias", &biases, where)) != STRATA_OK) ||
         ((keys & ST_KEY_JITTER) != 0 && (st = check_jitter(root, where)) != STRATA_OK) ||
         ((keys & ST_KEY_GATE_LIMIT) != 0 && (st = read_gate(c, root, where)) != STRATA_OK) ||
-        (st = st_hf_want_bool(root, "output_router_logits", false, where)) != STRATA_OK ||
+        (st = read_aux_loss(c, root, where)) != STRATA_OK ||
         ((keys & ST_KEY_QKV_CLIP) != 0 && (st = read_clip(c, root, where)) != STRATA_OK))
         return st;
     if ((keys & ST_KEY_QKV_BIAS) != 0)

@@ -182,6 +182,10 @@ static void put_experts(struct st_json_writer *w, const struct st_model_config *
         st_json_put_real(w, "swiglu_alpha", shortest(c->gate_alpha));
         st_json_put_real(w, "swiglu_limit", shortest(c->gate_limit));
     }
+    if (c->aux_loss)
+        st_json_put_bool(w, "output_router_logits", true);
+    if (c->aux_loss_coef != st_family_of(c->family)->defaults.aux_loss_coef)
+        st_json_put_real(w, "router_aux_loss_coef", shortest(c->aux_loss_coef));
     if ((keys & ST_KEY_MOE_FFN) == 0)
         return;
     st_json_put_u64(w, "moe_intermediate_size", c->expert_ffn);

@@ -349,6 +349,12 @@ static const struct st_field strata_rows[] = {
      .help = "nf4: the linear weights of blocks are rounded to 4 bits when they are loaded, as bitsandbytes rounds them, and stored in "
              "0.5625 bytes each, frozen; training needs strata.lora. nf4-double: with the values of bitsandbytes' double quantisation, "
              "in as many bytes"},
+    {.path = "strata.router_aux_loss_coef", .type = ST_FIELD_REAL, ST_BOUND(F64, aux_loss_coef), .changes = ST_CHANGES_RESULTS, .min = 0,
+     .max = 1000, .fallback = "\"auto\"",
+     .help = "of a model with experts: the loss has their auxiliary loss times this, once for each micro-batch, undivided; 0: it has none; auto: as "
+             "config.json says, router_aux_loss_coef if output_router_logits is true"},
+    {.path = "strata.output_router_logits", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, output_router_logits), .changes = ST_CHANGES_RESULTS,
+     .fallback = "false", .help = "true: the loss has the auxiliary loss with config.json's router_aux_loss_coef, even if output_router_logits is false there"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .auto_text = "false",
      .help = "decay biases and norm weights too; left out: true if the file names an optimizer, to which DeepSpeed passes every parameter, "
              "else false, as trainers do"},

@@ -99,6 +99,8 @@ static const struct st_field stray_rows[] = {
                   "DeepSpeed's examples"),
     ST_ROW_NOTICE("low_cpu_mem_usage", BOOL, NULL, TRAINER ": weights are always read straight to their tier",
                   "XTuner's presets"),
+    {.path = "moe", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
+     .reason = "a key of DeepSpeed's inference alone; experts are pages here, as all weights are", .help = "experts"},
     {.path = "comms_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
      .reason = "no key of DeepSpeed's (comms_logger is)", .help = "LLaMA-Factory's presets"},
     {.path = "monitor_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,

@@ -58,7 +58,10 @@ typedef strata_status st_engine_fill_fn(void *ctx, uint32_t page, uint64_t first
 typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
 
 struct st_step_result {
-    double loss, grad_norm, lr, loss_scale;
+    double loss;       /* token_loss, and aux_loss_coef times the sum of the auxiliary losses */
+    double token_loss; /* mean over the targets */
+    double aux_loss;   /* mean over the micro-batches; NaN: the workload has none */
+    double grad_norm, lr, loss_scale;
     bool skipped;                /* a gradient was not finite, or the step was dropped: no update */
     bool dropped;                /* by the caller of a rank (offload/engine/caller.h) */
     uint64_t weights_overflowed; /* bf16 weights that rounded to infinity in the last applied update */

@@ -396,7 +396,7 @@ void st_engine_comm_issue(struct st_engine *eng)
 
 /* --- create and destroy --- */
 
-/* Lists what each rank has of the pages' norms, the losses and the tallies, if the host has it. */
+/* Lists what each rank has of the pages' norms, the losses, the auxiliary ones and the tallies, if the host has it. */
 static void list_scalars(struct st_engine *eng, struct st_comm_part *parts, uint32_t rank)
 {
     const struct st_program *program = eng->program;
@@ -418,6 +418,9 @@ static void list_scalars(struct st_engine *eng, struct st_comm_part *parts, uint
     }
     parts[count++] =
         (struct st_comm_part){.data = st_scalars_losses(program, scalars) + (uint64_t)rank * g, .bytes = g * sizeof(double)};
+    if (st_scalars_aux_losses(program, scalars) != NULL)
+        parts[count++] = (struct st_comm_part){.data = st_scalars_aux_losses(program, scalars) + (uint64_t)rank * g,
+                                               .bytes = g * sizeof(double)};
     if (st_program_called(program))
         parts[count++] =
             (struct st_comm_part){.data = st_scalars_divisors(program, scalars) + rank, .bytes = sizeof(double)};

@@ -42,6 +42,8 @@ static strata_status check_program(const struct st_program *program)
         why = "its updates are made in backward: set strata.update serial";
     if (program->early_pages > 0)
         why = "some of its updates are made in backward: set strata.update gated";
+    if (program->workload.routes_bytes > 0)
+        why = "its model has an auxiliary loss of experts: set strata.router_aux_loss_coef 0";
     if (program->ranks > 1)
         why = "it has several ranks";
     return why == NULL ? STRATA_OK : st_error(STRATA_E_INVAL, "this plan takes no step that is fed: %s", why);

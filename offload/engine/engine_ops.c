@@ -372,11 +372,19 @@ static float loss_gradient(const struct st_engine *eng)
     return targets > 0 ? (float)(eng->train.update_scale / (double)targets) : 0.0f;
 }
 
+/* An auxiliary loss counts once for each micro-batch, however many targets that has; in a step without any nothing does. */
+static float aux_gradient(const struct st_engine *eng)
+{
+    const double coef = eng->program->workload.aux_loss_coef;
+
+    return eng->target_count > 0 ? (float)(eng->train.update_scale * coef) : 0.0f;
+}
+
 /* Operands that the op lacks are NULL in the call. */
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    const uint64_t rows = rows_of(eng);
+    const uint64_t rows = rows_of(eng), micro = st_program_global_micro(eng->program, op->micro);
     const int32_t *tokens = st_engine_tokens(eng, st_engine_pointer(eng, eng->program->at.tokens_device), eng->program->rank);
     struct st_norm *scalars = st_engine_pointer(eng, eng->program->at.scalars_device);
     const struct st_access *accesses = &eng->program->accesses[op->access_first];
@@ -409,10 +417,12 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .tokens = tokens + op->micro * rows,
         .targets = tokens + (w->grad_accum + op->micro) * rows,
         .positions = w->documents ? tokens + (2 * w->grad_accum + op->micro) * rows : NULL,
-        .loss_sum = st_scalars_losses(eng->program, scalars) + st_program_global_micro(eng->program, op->micro),
+        .loss_sum = st_scalars_losses(eng->program, scalars) + micro,
+        .aux_loss = w->routes_bytes > 0 ? st_scalars_aux_losses(eng->program, scalars) + micro : NULL,
         .loss_gradient = loss_gradient(eng),
+        .aux_gradient = aux_gradient(eng),
         .trains = eng->dispatch.phase != ST_PHASE_EVAL,
-        .sequence = eng->train.sequences + (uint64_t)st_program_global_micro(eng->program, op->micro) * w->micro_batch,
+        .sequence = eng->train.sequences + micro * w->micro_batch,
         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
         .rows = eng->generate_rows,
         .position = eng->generate_position,

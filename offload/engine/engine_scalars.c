@@ -305,24 +305,51 @@ static strata_status take_tallies(struct st_engine *eng, const struct st_tally *
     return STRATA_OK;
 }
 
+/* Of all ranks' micro-batches, in order. */
+static double sum_of(const struct st_engine *eng, const double *losses)
+{
+    double sum = 0;
+
+    for (uint32_t m = 0; m < eng->program->ranks * eng->program->workload.grad_accum; m++)
+        sum += losses[m];
+    return sum;
+}
+
+/* The loss per target, and the auxiliary losses beside it, undivided.  A micro-batch of nothing but padding has 0. */
+static void take_losses(struct st_engine *eng, struct st_norm *scalars)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const double *aux = st_scalars_aux_losses(eng->program, scalars);
+    struct st_step_result *result = &eng->result;
+    uint32_t count = 0;
+    double sum;
+
+    result->aux_loss = (double)NAN;
+    result->token_loss = (double)NAN;
+    if (eng->caller != NULL)
+        result->token_loss = st_engine_caller_loss(eng);
+    else if (eng->target_count > 0)
+        result->token_loss = sum_of(eng, st_scalars_losses(eng->program, scalars)) / (double)eng->target_count;
+    eng->train.update.loss = result->token_loss;
+    if (aux == NULL)
+        return;
+    sum = sum_of(eng, aux);
+    for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
+        count += aux[m] > 0;
+    result->aux_loss = count > 0 ? sum / count : 0;
+    eng->train.update.loss += w->aux_loss_coef * sum;
+}
+
 strata_status st_engine_end_of_step(struct st_engine *eng)
 {
     struct st_norm *device = st_engine_pointer(eng, eng->program->at.scalars_host);
     const struct st_norm *host = st_engine_pointer(eng, eng->program->at.norms_host);
-    const struct st_workload *w = &eng->program->workload;
-    const double *losses = st_scalars_losses(eng->program, device);
     strata_status st = STRATA_OK;
     uint64_t overflowed;
-    double sum = 0;
 
     if (eng->dispatch.phase == ST_PHASE_EVAL) /* its losses are the caller's to add up; all else is the next step's to tell */
         return STRATA_OK;
-    for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
-        sum += losses[m];
-    if (eng->caller != NULL)
-        eng->train.update.loss = st_engine_caller_loss(eng);
-    else
-        eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : (double)NAN;
+    take_losses(eng, device);
     overflowed = st_engine_overflowed(eng);
     if (eng->program->ranks > 1)
         st = take_tallies(eng, st_scalars_tallies(eng->program, device), &overflowed);

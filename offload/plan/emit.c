@@ -164,7 +164,7 @@ static bool updates_on_device(const struct st_plan *plan)
 static uint64_t gathered_scalars(const struct st_program *program)
 {
     const struct st_workload *w = &program->workload;
-    uint64_t own = sizeof(struct st_tally) + (w->grad_accum + (st_program_called(program) ? 1 : 0)) * sizeof(double);
+    uint64_t own = sizeof(struct st_tally) + st_scalars_numbers(program) * sizeof(double);
 
     for (uint32_t p = 0; p < w->page_count; p++)
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)

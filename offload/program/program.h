@@ -386,8 +386,9 @@ static inline uint64_t st_program_boundary_bytes(const struct st_program *progra
 }
 
 /* The small results of a step, its scalars, on the device and once more on the host: norms, then losses of all ranks'
- * micro-batches, where a caller computes the layers each rank's divisor, and on the host each rank's tally.  A page has one norm;
- * with several ranks one for each run of tiles of each rank's slice of each of its trained groups, slice by slice. */
+ * micro-batches, with experts' routes as many auxiliary losses, where a caller computes the layers each rank's divisor, and on the
+ * host each rank's tally.  A page has one norm; with several ranks one for each run of tiles of each rank's slice of each of its
+ * trained groups, slice by slice. */
 struct st_norm {
     double norm2;
     uint64_t nonfinite;
@@ -397,18 +398,32 @@ struct st_tally {
     uint64_t requests;
     uint64_t rates; /* digest of the rates and decays of the step's update, which all ranks must have alike */
 };
+/* Of a rank: losses, auxiliary losses, the divisor. */
+static inline uint64_t st_scalars_numbers(const struct st_program *program)
+{
+    const uint64_t g = program->workload.grad_accum;
+
+    return g + (program->workload.routes_bytes > 0 ? g : 0) + (st_program_called(program) ? 1 : 0);
+}
 static inline uint64_t st_scalars_bytes(const struct st_program *program)
 {
     return program->norm_first[program->workload.page_count] * sizeof(struct st_norm) +
-           (uint64_t)program->ranks * (program->workload.grad_accum + (st_program_called(program) ? 1 : 0)) * sizeof(double);
+           program->ranks * st_scalars_numbers(program) * sizeof(double);
 }
 static inline double *st_scalars_losses(const struct st_program *program, struct st_norm *scalars)
 {
     return (double *)(void *)&scalars[program->norm_first[program->workload.page_count]];
 }
+/* NULL: there are none. */
+static inline double *st_scalars_aux_losses(const struct st_program *program, struct st_norm *scalars)
+{
+    double *losses = st_scalars_losses(program, scalars);
+
+    return program->workload.routes_bytes > 0 ? losses + (uint64_t)program->ranks * program->workload.grad_accum : NULL;
+}
 static inline double *st_scalars_divisors(const struct st_program *program, struct st_norm *scalars)
 {
-    return st_scalars_losses(program, scalars) + (uint64_t)program->ranks * program->workload.grad_accum;
+    return st_scalars_losses(program, scalars) + program->ranks * (st_scalars_numbers(program) - 1);
 }
 static inline struct st_tally *st_scalars_tallies(const struct st_program *program, struct st_norm *scalars)
 {

@@ -43,8 +43,10 @@ uint64_t st_exchange_parts(const struct st_program *program)
 
 uint64_t st_scalars_parts(const struct st_program *program)
 {
-    uint64_t count = st_program_called(program) ? 3 : 2; /* losses, the divisor, the tally */
+    uint64_t count = 2; /* losses, the tally */
 
+    count += st_program_called(program) ? 1 : 0; /* the divisor */
+    count += program->workload.routes_bytes > 0 ? 1 : 0;
     for (uint32_t p = 0; p < program->workload.page_count; p++)
         for (uint32_t i = 0; i < program->workload.pages[p].group_count; i++)
             count += program->pages[p].grad != ST_WHERE_NONE && program->workload.pages[p].groups[i].kind != ST_GROUP_FROZEN;

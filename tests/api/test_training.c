@@ -103,6 +103,57 @@ static void train(struct strata_training *t, uint64_t steps)
     assert_ok(strata_training_finish(t, 0));
 }
 
+/* The first step of a model with experts, its settings in `strata`. */
+static struct strata_step first_step(const char *settings, char line[4096])
+{
+    char text[256];
+    struct run r = {.text = text, .preset = "tests/golden/experts/mixtral"};
+    struct strata_training_opts opts;
+    struct strata_step result = STRATA_STEP_INIT;
+    struct strata_metrics metrics = STRATA_METRICS_INIT;
+    struct strata_training *t;
+    const char *json;
+
+    snprintf(text, sizeof(text),
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 3, \"strata\": {\"threads\": 2%s}}", settings);
+    assert_ok(run_open(&r, "tests/golden/experts/mixtral/tokens.bin"));
+    assert_ok(run_start(&r));
+    opts = options(&r, 1);
+    assert_ok(strata_training_open(&t, r.engine, &opts));
+    assert_ok(strata_training_step(t, &result));
+    assert_ok(strata_training_metrics(t, &metrics));
+    assert_ok(strata_training_json(t, &json));
+    snprintf(line, 4096, "%s", json);
+    assert_memory_equal(&metrics.value[STRATA_METRIC_AUX_LOSS], &result.aux_loss, sizeof(result.aux_loss));
+    strata_training_close(t);
+    run_close(&r);
+    return result;
+}
+
+/* In the loss, once for each of three micro-batches, and by itself. */
+TEST_SETUP(the_auxiliary_loss_is_told, scratch_create, scratch_remove)
+{
+    static const struct {
+        const char *settings;
+        double coef;
+    } rows[] = {{", \"router_aux_loss_coef\": 0.25", 0.25},
+                {", \"output_router_logits\": true", (double)0.001f},
+                {", \"output_router_logits\": true, \"router_aux_loss_coef\": 0", 0}};
+    char line[4096];
+    const struct strata_step without = first_step("", line);
+
+    assert_true(isnan(without.aux_loss) && without.loss == without.token_loss && strstr(line, "aux_loss") == NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct strata_step with = first_step(rows[i].settings, line);
+
+        assert_true(with.token_loss == without.loss);
+        assert_true(isnan(with.aux_loss) == (rows[i].coef == 0));
+        assert_true(isnan(member(line, "aux_loss")) ? rows[i].coef == 0 : member(line, "aux_loss") == with.aux_loss);
+        assert_true(rows[i].coef == 0 ? with.loss == without.loss
+                                      : fabs(with.loss - with.token_loss - 3 * rows[i].coef * with.aux_loss) <= 1e-12);
+    }
+}
+
 static void count_saved(void *ctx, const struct strata_saved *saved)
 {
     uint64_t *seen = ctx;

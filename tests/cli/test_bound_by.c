@@ -70,6 +70,7 @@ TEST(a_step_has_every_figure)
     plan.hardware_bound_seconds = 7;
     plan.schedule_bound_seconds = 0; /* not known */
     r.loss = want[STRATA_METRIC_LOSS] = 1;
+    r.aux_loss = want[STRATA_METRIC_AUX_LOSS] = 1.5;
     r.grad_norm = want[STRATA_METRIC_GRAD_NORM] = 2;
     r.lr = want[STRATA_METRIC_LR] = 3;
     r.loss_scale = want[STRATA_METRIC_LOSS_SCALE] = 4;

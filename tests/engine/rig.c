@@ -193,6 +193,7 @@ strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
                                    .workers = cell->threads,
                                    .nf4 = cell->adapters == RIG_LORA_NF4,
                                    .slice_elems = cell->slice_elems,
+                                   .aux_loss_coef = cell->aux_loss_coef,
                                    .ops = cell->cuda ? st_device_find("cuda")->tensors : NULL};
     struct st_adapter_spec *spec;
     struct st_model_config config;
@@ -401,9 +402,9 @@ void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, 
         const uint64_t at = (uint64_t)step * 100000 + cell->rank * count + i;
         const uint64_t a = st_rng_u64(7, 1, at), b = st_rng_u64(7, 2, at);
 
-        /* Skewed, so that tokens repeat inside a batch; the last target of a row is left out now and then. */
+        /* Skewed, so that tokens repeat inside a batch; a target is left out now and then, or its row is padding. */
         tokens[i] = (int32_t)(a % 5 == 0 ? a / 7 % RIG_VOCAB : a / 7 % 40 * 211);
-        targets[i] = b % 23 == 0 ? -1 : b % 61 == 0 ? 0 : (int32_t)(b / 23 % RIG_VOCAB);
+        targets[i] = b % 46 == 0 ? STRATA_TARGET_PADDING : b % 23 == 0 ? -1 : b % 61 == 0 ? 0 : (int32_t)(b / 23 % RIG_VOCAB);
     }
 }
 

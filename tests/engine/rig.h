@@ -22,6 +22,7 @@ struct rig_cell {
     bool llama;           /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
     bool sparse;          /* of blocks but the first six experts, of which a token goes through two */
     bool fused;           /* sparse: as in gpt_oss, of all blocks: gate and up in one matrix, biases, sinks */
+    float aux_loss_coef;  /* sparse: of the experts' auxiliary loss; 0: there is none */
     uint64_t slice_elems; /* sparse: the most of a page of experts, but one is always there; 0: all of them */
     enum rig_budget device, host;
     uint64_t device_more; /* beside RIG_LEAST */

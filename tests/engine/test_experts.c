@@ -27,6 +27,7 @@ static struct rig_cell experts_of(struct rig_cell cell, bool paced, struct train
     cell.fused = trained.fused;
     cell.experts = paced ? 3 : 0;
     cell.slice_elems = 2 * 3 * 32 * 96; /* two experts */
+    cell.aux_loss_coef = paced ? 0 : 0.3f;
     cell.grad_accum = 4;
     cell.dtype = STRATA_BF16;
     cell.io_method = "threads";

@@ -28,6 +28,7 @@ struct run {
     bool routed;          /* its model has experts */
     bool exact;           /* the losses are within 1e-6 */
     uint64_t slice_elems; /* of a page of experts, at most; 0: the model's default */
+    bool aux;             /* the loss has their auxiliary one (golden_aux.json) */
     uint32_t micro_batch; /* 0: the configuration's, 2 of 4 sequences */
     struct st_config config;
     struct st_config_source *source;
@@ -39,6 +40,19 @@ struct run {
 static void path_in(char path[256], const char *dir, const char *name)
 {
     snprintf(path, 256, "%s/%s", dir, name);
+}
+
+static float aux_loss_coef(const char *dir)
+{
+    char path[256];
+    st_json *root;
+    double coef;
+
+    path_in(path, dir, "golden_aux.json");
+    assert_int_equal(st_json_parse_file(&root, path, 1 << 20), STRATA_OK);
+    coef = st_json_number(st_json_get(root, "router_aux_loss_coef"));
+    st_json_free(root);
+    return (float)coef;
 }
 
 static void create_model(struct run *r)
@@ -54,6 +68,8 @@ static void create_model(struct run *r)
     char path[256];
 
     assert_int_equal(st_model_config_read(&model, r->golden), STRATA_OK);
+    if (r->aux)
+        batch.aux_loss_coef = aux_loss_coef(r->golden);
     if (r->adapter != NULL) {
         path_in(path, r->adapter, ST_ADAPTER_CONFIG_NAME);
         assert_int_equal(st_adapter_spec_read_file(&spec, path), STRATA_OK);
@@ -165,6 +181,8 @@ static struct tolerance tolerance_of(const struct run *r)
     case STRATA_F16: /* 1.9e-4 and 4e-3 */
         return (struct tolerance){5e-4, 0.01};
     default:
+        if (r->aux)
+            return (struct tolerance){1e-6, 1e-5};
         return (struct tolerance){r->exact ? 1e-6 : 1e-5, 1e-4};
     }
 }
@@ -177,19 +195,20 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
     char tokens_path[256], json_path[256];
     const char *const tokens_file = tokens_path;
     st_json *root;
-    const st_json *loss, *norm;
+    const st_json *loss, *norm, *aux;
     struct st_token_set *set;
     uint64_t position = 0;
     double worst = 0, worst_norm = 0;
 
     path_in(tokens_path, r.golden, tokens_name);
-    path_in(json_path, dir, "golden.json");
+    path_in(json_path, dir, r.aux ? "golden_aux.json" : "golden.json");
     open_run(&r, everything_on_nvme);
     assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->program.workload.vocab, r.plan->program.workload.seq),
                      STRATA_OK);
     assert_int_equal(st_json_parse_file(&root, json_path, 1 << 20), STRATA_OK);
     loss = st_json_first(st_json_get(st_json_get(root, series), "losses"));
     norm = st_json_first(st_json_get(st_json_get(root, series), "grad_norms"));
+    aux = r.aux ? st_json_first(st_json_get(st_json_get(root, series), "aux_losses")) : NULL;
     for (int step = 0; step < STEPS; step++) {
         int32_t tokens[4 * 32], targets[4 * 32];
         struct st_step_result result;
@@ -205,8 +224,10 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
         if (relative(result.grad_norm, st_json_number(norm)) > tolerance.norm)
             fail_msg("%s %s step %d: gradient norm %.9f, PyTorch has %.9f", dir, series, step + 1, result.grad_norm,
                      st_json_number(norm));
+        assert_true(r.aux ? relative(result.aux_loss, st_json_number(aux)) <= tolerance.loss : isnan(result.aux_loss));
         loss = st_json_next(loss);
         norm = st_json_next(norm);
+        aux = aux != NULL ? st_json_next(aux) : NULL;
     }
     print_message("%s %s, %s: largest relative difference of a loss over %d steps %.2e, of a norm %.2e\n", dir, series,
                   strata_dtype_name(r.dtype), STEPS, worst, worst_norm);
@@ -226,6 +247,20 @@ TEST(losses_match_pytorch)
 
         compare((struct run){.golden = goldens[i], .dtype = STRATA_F32}, "in_order", "tokens.bin", false, first);
         compare((struct run){.golden = goldens[i], .dtype = STRATA_F32}, "in_order", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+    }
+}
+
+/* With the auxiliary loss, as Trainer adds it: once for each micro-batch, undivided. */
+TEST(losses_with_the_auxiliary_one_match_transformers)
+{
+    static const char *const with_aux[] = {GOLDEN_AUX};
+
+    for (size_t i = 0; i < sizeof(with_aux) / sizeof(with_aux[0]); i++) {
+        double first[STEPS], second[STEPS];
+
+        compare((struct run){.golden = with_aux[i], .dtype = STRATA_F32, .aux = true}, "in_order", "tokens.bin", false, first);
+        compare((struct run){.golden = with_aux[i], .dtype = STRATA_F32, .aux = true}, "in_order", "tokens.bin", true, second);
         assert_memory_equal(first, second, sizeof(first));
     }
 }

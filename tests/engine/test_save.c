@@ -496,6 +496,7 @@ TEST(test_experts)
     drives.paced = memory.paced = false;
     drives.experts = memory.experts = 0;
     drives.sparse = memory.sparse = true;
+    drives.aux_loss_coef = memory.aux_loss_coef = 0.3f;
     check(&drives, (struct resumer[]){{drives, true}, {memory, true}}, 2);
 }
 

@@ -18,8 +18,8 @@ static uint64_t arena_bytes(const struct st_workload *w)
     bytes += (shape_of(w).block_count + 2) * shape_of(w).activation_bytes;
     for (uint32_t b = 0; b < shape_of(w).block_count; b++)
         bytes += w->layers[b + 1].internal_bytes;
-    return bytes + w->constants_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
-           2048 * (uint64_t)(w->page_count + shape_of(w).block_count + 8);
+    return bytes + w->constants_bytes + w->routes_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
+           2048 * (uint64_t)(w->page_count + shape_of(w).block_count + 10);
 }
 
 /* From the arena, with a guard behind. */
@@ -73,6 +73,11 @@ static void place_all(struct rig *r)
     r->tokens = place(r, 4 * rows);
     r->targets = place(r, 4 * rows);
     r->loss_sum = place(r, sizeof(double));
+    if (w->routes_bytes > 0) {
+        r->routes = place(r, w->routes_bytes);
+        r->aux_loss = place(r, sizeof(double));
+        memset(r->routes, 0xff, w->routes_bytes);
+    }
     if (w->constants_bytes > 0)
         r->constants = place(r, w->constants_bytes);
 }
@@ -187,10 +192,13 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
         .tokens = r->tokens,
         .targets = r->targets,
         .loss_sum = r->loss_sum,
+        .routes = r->routes,
+        .aux_loss = r->aux_loss,
+        .aux_gradient = (float)r->w->aux_loss_coef,
         .constants = r->constants,
         .rows = r->rows,
         .position = r->position,
-        .loss_gradient = 1.0f / (float)r->rows,
+        .loss_gradient = 1.0f / (float)(r->target_count > 0 ? r->target_count : r->rows),
         .trains = true,
     };
 }
@@ -231,6 +239,9 @@ static void block_part(struct rig *r, enum st_call_kind kind, uint32_t b, uint32
     call.act_out = r->acts[b + 1];
     call.internals = r->internals[b];
     call.recompute = recompute;
+    call.opens_routes = kind == ST_CALL_ROUTE_FORWARD;
+    for (uint32_t below = 0; below < b; below++)
+        call.opens_routes = call.opens_routes && r->w->layers[below + 1].kind != ST_LAYER_EXPERTS;
     rig_run(r, &call);
 }
 
@@ -329,7 +340,7 @@ double rig_step(struct rig *r, const int32_t *tokens, const int32_t *targets, bo
     assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_COMPUTE));
     assert_ok(r->dev->ops->download(r->dev, &loss_sum, r->loss_sum, sizeof(loss_sum)));
     assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_DOWNLOAD));
-    return loss_sum / r->rows;
+    return loss_sum / (r->target_count > 0 ? r->target_count : r->rows);
 }
 
 void golden_open(struct rig *r, const char *dir, const struct st_model_batch *batch, const struct st_kernels *kernels)
@@ -345,9 +356,8 @@ void golden_open(struct rig *r, const char *dir, const struct st_model_batch *ba
     rig_load_dir(r, dir);
 }
 
-double golden_loss(struct rig *r, const char *dir, bool recompute)
+void golden_rows(const struct rig *r, const char *dir, int32_t *tokens, int32_t *targets)
 {
-    int32_t tokens[64], targets[64];
     struct st_token_set *set;
     char path[256];
 
@@ -356,17 +366,29 @@ double golden_loss(struct rig *r, const char *dir, bool recompute)
     for (uint32_t i = 0; i < 2; i++)
         assert_ok(st_token_set_window(set, i, 0, false, tokens + 32 * i, targets + 32 * i, NULL));
     st_token_set_close(set);
+}
+
+double golden_loss(struct rig *r, const char *dir, bool recompute)
+{
+    int32_t tokens[64], targets[64];
+
+    golden_rows(r, dir, tokens, targets);
     return rig_step(r, tokens, targets, recompute);
 }
 
-st_json *golden_json(const char *dir)
+st_json *golden_json_of(const char *dir, const char *name)
 {
     char path[256];
     st_json *root;
 
-    snprintf(path, sizeof(path), "%s/golden.json", dir);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     assert_ok(st_json_parse_file(&root, path, 1 << 20));
     return root;
+}
+
+st_json *golden_json(const char *dir)
+{
+    return golden_json_of(dir, "golden.json");
 }
 
 static float grad_value(const struct rig *r, const struct st_tensor *t, uint64_t elem)
@@ -378,16 +400,23 @@ static float grad_value(const struct rig *r, const struct st_tensor *t, uint64_t
     return r->grads[page][t->offset + elem];
 }
 
-void golden_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want)
+double golden_norm(const struct rig *r, const struct st_tensor *t)
 {
-    const double norm = st_json_number(st_json_get(want, "norm")), typical = norm / sqrt((double)t->elems);
-    uint64_t stride, elem = 0;
     double norm2 = 0.0;
 
     for (uint64_t i = 0; i < t->elems; i++)
         norm2 += pow((double)grad_value(r, t, i), 2.0);
-    if (fabs(sqrt(norm2) - norm) > 1e-5 * norm)
-        fail_msg("%s: norm %.9g, PyTorch %.9g", t->name, sqrt(norm2), norm);
+    return sqrt(norm2);
+}
+
+void golden_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want)
+{
+    const double norm = st_json_number(st_json_get(want, "norm")), typical = norm / sqrt((double)t->elems);
+    const double got_norm = golden_norm(r, t);
+    uint64_t stride, elem = 0;
+
+    if (fabs(got_norm - norm) > 1e-5 * norm)
+        fail_msg("%s: norm %.9g, PyTorch %.9g", t->name, got_norm, norm);
     assert_true(st_json_u64(st_json_get(want, "stride"), &stride));
     for (const st_json *n = st_json_first(st_json_get(want, "samples")); n != NULL; n = st_json_next(n), elem += stride) {
         const double value = st_json_number(n), got = (double)grad_value(r, t, elem);

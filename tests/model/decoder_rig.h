@@ -28,6 +28,9 @@ struct rig {
     unsigned char *head_internals, *workspace, *dact;
     int32_t *tokens, *targets;
     double *loss_sum;
+    unsigned char *routes; /* of a model with an auxiliary loss, else NULL, as the loss */
+    double *aux_loss;
+    uint32_t target_count; /* what the loss is divided by; 0: all rows */
     float *constants;
     uint32_t rows, position; /* of every call; set by rig_open, generation changes them */
 };
@@ -57,8 +60,13 @@ void rig_forward(struct rig *r, const int32_t *tokens, const int32_t *targets);
 void golden_open(struct rig *r, const char *dir, const struct st_model_batch *batch, const struct st_kernels *kernels);
 /** Loss of the directory's first micro-batch, gradients left in the rig. */
 double golden_loss(struct rig *r, const char *dir, bool recompute);
-/** The directory's golden.json. */
+/** The first micro-batch's tokens and targets, [64] each. */
+void golden_rows(const struct rig *r, const char *dir, int32_t *tokens, int32_t *targets);
+/** The directory's golden.json, or another file of it. */
 st_json *golden_json(const char *dir);
+st_json *golden_json_of(const char *dir, const char *name);
+/** Norm of a tensor's gradient. */
+double golden_norm(const struct rig *r, const struct st_tensor *t);
 /** A gradient against what golden.json says of it: the norm within 1e-5; values within 1e-4 of theirs, or of the tensor's typical
  *  value where that is larger. */
 void golden_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want);

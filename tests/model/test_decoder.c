@@ -39,6 +39,66 @@ TEST(test_loss_and_gradients_are_pytorchs)
         check_pytorch(dirs[d]);
 }
 
+/* The ends of sequences become padding, as golden_aux.json says: how many rows have a target. */
+static uint32_t pad(int32_t *tokens, int32_t *targets, const st_json *padded)
+{
+    uint32_t count = 0, end = 32;
+
+    for (const st_json *n = st_json_first(padded); n != NULL; n = st_json_next(n), end += 32) {
+        uint64_t pads;
+
+        assert_true(st_json_u64(n, &pads) && pads < 32);
+        targets[end - pads - 1] = -1; /* the last token's */
+        for (uint64_t i = end - pads; i < end; i++) {
+            tokens[i] = 0;
+            targets[i] = STRATA_TARGET_PADDING;
+        }
+        count += 31 - (uint32_t)pads;
+    }
+    return count;
+}
+
+/* Loss, auxiliary loss and gradients of transformers, of tokens alone. */
+static void check_aux_loss(const char *dir)
+{
+    st_json *root = golden_json_of(dir, "golden_aux.json");
+    const st_json *first = st_json_get(root, "first_micro_batch");
+    const double coef = st_json_number(st_json_get(root, "router_aux_loss_coef"));
+    const struct st_model_batch batch = {.dtype = STRATA_F32, .workers = 2, .aux_loss_coef = (float)coef};
+    const double want = st_json_number(st_json_get(first, "loss")), want_aux = st_json_number(st_json_get(first, "aux_loss"));
+    int32_t tokens[64], targets[64];
+    uint32_t routers = 0;
+    struct rig r;
+    double loss;
+
+    golden_open(&r, dir, &batch, st_kernels_pick(NULL));
+    golden_rows(&r, dir, tokens, targets);
+    r.target_count = pad(tokens, targets, st_json_get(first, "padded"));
+    loss = rig_step(&r, tokens, targets, false);
+    if (fabs(*r.aux_loss - want_aux) > 1e-6 * want_aux || fabs(loss + coef * *r.aux_loss - want) > 1e-6 * want)
+        fail_msg("%s: auxiliary loss %.9g, loss %.9g, transformers %.9g, %.9g", dir, *r.aux_loss, loss + coef * *r.aux_loss, want_aux,
+                 want);
+    for (uint32_t i = 0; i < st_model_tensor_count(r.m); i++) {
+        const struct st_tensor *t = st_model_tensor(r.m, i);
+        const double norm = st_json_number(st_json_get(st_json_get(first, "gradients"), t->name)), got = golden_norm(&r, t);
+
+        if (fabs(got - norm) > 1e-5 * norm)
+            fail_msg("%s: %s: norm %.9g, transformers %.9g", dir, t->name, got, norm);
+        routers += strstr(t->name, "gate.weight") != NULL && t->shape[0] == r.m->config.experts;
+    }
+    assert_true(routers > 0);
+    rig_close(&r);
+    st_json_free(root);
+}
+
+TEST(test_auxiliary_loss_is_transformers)
+{
+    static const char *const with_aux[] = {GOLDEN_AUX};
+
+    for (size_t d = 0; d < sizeof(with_aux) / sizeof(with_aux[0]); d++)
+        check_aux_loss(with_aux[d]);
+}
+
 static void assert_same_bits(const struct rig *a, const struct rig *b)
 {
     assert_memory_equal(a->dact, b->dact, shape_of(a->w).activation_bytes);

@@ -7,6 +7,7 @@
 #include "tests/common/golden.h"
 #include "tests/common/whole_file.h"
 #include <ctype.h>
+#include <math.h>
 
 #define BLOCK_SIZES                                                                                                              \
     "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":96,"           \
@@ -109,6 +110,45 @@ TEST(test_llama_defaults_are_transformers)
     assert_true(c.norm_eps == 1e-6f);
     assert_true(c.rope_base == 10000.0f && c.rope_factor == 0.0f);
     assert_true(c.dropout == 0.0f);
+}
+
+/* The auxiliary loss of experts: off with the family's coefficient, both keys checked whether or not it is on, and written back. */
+TEST(test_auxiliary_loss_is_read)
+{
+    static const char *const faults[][2] = {
+        {"\"output_router_logits\":1", "\"output_router_logits\" must be true or false"},
+        {"\"router_aux_loss_coef\":\"0.1\"", "\"router_aux_loss_coef\" must be a number"},
+        {"\"router_aux_loss_coef\":[]", "\"router_aux_loss_coef\" must be a number"},
+        {"\"router_aux_loss_coef\":-0.1", "\"router_aux_loss_coef\" must lie between 0 and 1000"},
+        {"\"router_aux_loss_coef\":1000.5,\"output_router_logits\":true", "must lie between 0 and 1000"},
+        {"\"router_aux_loss_coef\":1e-60", "outside the range of single precision"},
+    };
+    char text[512], *written;
+    struct st_model_config c, back;
+    size_t bytes;
+    FILE *f;
+
+    assert_ok(parse(&c, "{\"model_type\":\"olmoe\"," LLAMA_SIZES "}"));
+    assert_true(!c.aux_loss && c.aux_loss_coef == 0.01f);
+    assert_true(st_model_aux_loss_coef(&c, false, (double)NAN) == 0.0f);
+    assert_true(st_model_aux_loss_coef(&c, true, (double)NAN) == 0.01f);
+    assert_true(st_model_aux_loss_coef(&c, false, 0.25) == 0.25f);
+    assert_ok(parse(&c, "{\"model_type\":\"mixtral\"," LLAMA_SIZES
+                        ",\"output_router_logits\":true,\"router_aux_loss_coef\":0.02}"));
+    assert_true(c.aux_loss && c.aux_loss_coef == 0.02f);
+    assert_true(st_model_aux_loss_coef(&c, false, (double)NAN) == 0.02f);
+    assert_true(st_model_aux_loss_coef(&c, true, 0) == 0.0f);
+    f = open_memstream(&written, &bytes);
+    assert_non_null(f);
+    st_model_config_write(&c, STRATA_F32, f);
+    fclose(f);
+    assert_ok(parse(&back, written));
+    assert_true(back.aux_loss && back.aux_loss_coef == 0.02f);
+    free(written);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        snprintf(text, sizeof(text), "{\"model_type\":\"qwen3_moe\"," LLAMA_SIZES ",%s}", faults[i][0]);
+        assert_refused(parse(&c, text), STRATA_E_INPUT, faults[i][1]);
+    }
 }
 
 /* Null means one key and value head for each head, and heads that divide the hidden size; without a key it is the family's. */

@@ -205,6 +205,8 @@ static void head_loss(const struct scene *s)
     for (uint64_t r = 0; r < s->rows; r++)
         counted += s->call->targets[r] >= 0;
     *s->call->loss_sum = (double)counted * (LOSS_LEAST + LOSS_RANGE * (double)(bits >> 11) * 0x1p-53);
+    if (s->call->aux_loss != NULL)
+        *s->call->aux_loss = 1.0 + (double)(mix(bits, 1) >> 11) * 0x1p-53;
 }
 
 static void head_slice(const struct scene *s)
