@@ -72,6 +72,11 @@ static void resolve_method(struct strata_recipe *r)
             st_recipe_reject(r, other[i], "without do_train asks for no training: strata eval evaluates a model");
     if (adapter)
         resolve_adapter(r);
+    if (st_recipe_given(r, "moe_aux_loss_coef") && st_recipe_number(r, "moe_aux_loss_coef") == 0)
+        st_recipe_idle(r, "moe_aux_loss_coef", "0 leaves it to config.json, as there: --set strata.router_aux_loss_coef=0 turns it off");
+    else if (st_recipe_given(r, "moe_aux_loss_coef"))
+        st_recipe_put(r, "moe_aux_loss_coef", "strata.router_aux_loss_coef", "%s",
+                      st_recipe_real(r, st_recipe_number(r, "moe_aux_loss_coef")));
     resolve_quantization(r, adapter);
     st_trainer_resolve_precision(r, adapter, st_recipe_on(r, "pure_bf16") ? "pure_bf16" : NULL);
 }

@@ -53,7 +53,7 @@ static const struct st_field model_rows[] = {
     ST_RECIPE_SPEED("flash_attn", "use_kv_cache use_v1_kernels enable_liger_kernel use_unsloth", ANY, KERNELS),
     ST_RECIPE_OFF("shift_attn", BOOL, "false", "shifted sparse attention is not in this version"),
     ST_RECIPE_OFF("mixture_of_depths", ANY, NULL, "mixture of depths is not in this version"),
-    ST_RECIPE_OFF("moe_aux_loss_coef", ANY, NULL, "the auxiliary loss of experts is not in this version: set it to 0"),
+    {.path = "moe_aux_loss_coef", .type = ST_FIELD_REAL, .min = 0, .max = 1000, .help = "strata.router_aux_loss_coef; 0, or left out: as config.json says, as there"},
     ST_RECIPE_SPEED("disable_gradient_checkpointing", "use_unsloth_gc use_reentrant_gc", ANY, PLANNED),
     ST_RECIPE_NOTICE("upcast_layernorm", "upcast_lmhead_output", ANY, "norms and the loss are always computed in fp32"),
     ST_RECIPE_OFF("train_from_scratch", BOOL, "false", "to begin with random weights name a preset as the model"),
@@ -72,7 +72,7 @@ static const struct st_field model_rows[] = {
     ST_RECIPE_NOTICE("do_sample", "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
                      "skip_special_tokens", ANY,
                      GENERATION),
-    ST_RECIPE_OFF("use_kt", BOOL, "false", "KTransformers is another engine: remove the key, strata offloads by itself"),
+    ST_RECIPE_SPEED("use_kt", NULL, BOOL, "KTransformers is another engine: strata plans by itself where experts are, and trains them as it does without"),
     ST_RECIPE_NOTICE("kt_cpu_activation", "kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path kt_use_lora_experts "
                      "kt_lora_expert_num kt_lora_expert_intermediate_size kt_config", ANY,
                      "of KTransformers"),

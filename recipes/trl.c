@@ -45,7 +45,7 @@ static const struct st_field model_rows[] = {
     {.path = "use_bnb_nested_quant", .type = ST_FIELD_BOOL, .fallback = "false", .help = "the scales quantised, too: nf4-double"},
     ST_RECIPE_SPEED("bnb_4bit_quant_storage", "attn_implementation use_flash_attention_2 activation_offloading", ANY, KERNELS),
     ST_RECIPE_OFF("model_init_kwargs", ANY, NULL, "config.json says what the model is: remove it"),
-    ST_RECIPE_OFF("router_aux_loss_coef", ANY, NULL, "the auxiliary loss of experts is not in this version: set it to 0"),
+    {.path = "router_aux_loss_coef", .type = ST_FIELD_REAL, .min = 0, .max = 1000, .help = "strata.router_aux_loss_coef; left out: config.json's, even if its output_router_logits is false, as there; 0: no auxiliary loss"},
     ST_RECIPE_NOTICE("ignore_bias_buffers", NULL, ANY, LAUNCH),
 };
 
@@ -165,6 +165,11 @@ static void resolve_model(struct strata_recipe *r)
     else if (st_recipe_on(r, "load_in_4bit"))
         st_recipe_put(r, "load_in_4bit", "strata.quantization",
                       st_recipe_on(r, "use_bnb_nested_quant") ? "\"nf4-double\"" : "\"nf4\"");
+    if (st_recipe_given(r, "router_aux_loss_coef"))
+        st_recipe_put(r, "router_aux_loss_coef", "strata.router_aux_loss_coef", "%s",
+                      st_recipe_real(r, st_recipe_number(r, "router_aux_loss_coef")));
+    else
+        st_recipe_put(r, "router_aux_loss_coef", "strata.output_router_logits", "true");
     resolve_precision(r, adapter);
 }
 
