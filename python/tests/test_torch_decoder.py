@@ -70,6 +70,10 @@ def llama(**changes: Any) -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SMALL, **changes}))
 
 
+def mixtral(**changes: Any) -> Any:
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**{**SMALL, "num_local_experts": 4, **changes}))
+
+
 def batches(count: int, seed: int = 4) -> list[dict[str, torch.Tensor]]:
     """Of other lengths, one sequence in two padded."""
     random = torch.Generator().manual_seed(seed)
@@ -232,6 +236,8 @@ class Decoder(InScratch):
             (llama(attention_dropout=0.5), {}, "attention_dropout is 0.5"),
             (frozen, {}, "lm_head.weight is not trained"),
             (hooked, {}, "model.norm has hooks"),
+            (mixtral(), {}, "MixtralForCausalLM has experts"),
+            (mixtral(output_router_logits=True), {}, "MixtralForCausalLM has experts"),
             (llama(), {"layers": "model.layers"}, "layers are named"),
             (
                 transformers.BertForMaskedLM(

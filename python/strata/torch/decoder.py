@@ -53,6 +53,9 @@ def not_plain(module: torch.nn.Module, groups: Sequence[Mapping[str, Any]]) -> s
 
     if not isinstance(module, transformers.PreTrainedModel) or not type(module).__module__.startswith("transformers.models."):
         return f"{type(module).__name__} is no model of transformers'"
+    text = module.config.get_text_config()
+    if any(getattr(text, name, None) for name in ("num_experts", "num_local_experts")):
+        return f"{type(module).__name__} has experts, in stacks where strata's decoder has them one by one"
     frozen = next((name for name, p in module.named_parameters() if not p.requires_grad), None)
     trained = {p for group in groups for p in group["params"]}
     left = next((name for name, p in module.named_parameters() if p not in trained), None)
