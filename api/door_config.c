@@ -291,6 +291,7 @@ strata_status strata_config_get_info(const struct strata_config *config, struct 
     i.watchdog = config->values.watchdog;
     i.tensorboard = monitor_of(&config->values.tensorboard);
     i.csv = monitor_of(&config->values.csv_monitor);
+    i.metrics = config->values.metrics;
     return st_handle_result(info, &i, sizeof(i), "strata_config_info");
 }
 

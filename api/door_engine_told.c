@@ -2,10 +2,13 @@
 #include "advise/plan_report.h"
 #include "advise/predict.h"
 #include "api/handles.h"
+#include "api/metrics.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/trace/metrics_put.h"
 #include "strata/strata.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -90,6 +93,52 @@ strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, c
         st_json_object_close(&w);
     }
     if ((st = st_handle_text_end(&t, st)) == STRATA_OK)
+        *json = engine->json;
+    return st;
+}
+
+static strata_status measure(struct strata_metrics *out, struct strata_engine *engine, const struct strata_step *step)
+{
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct strata_plan_info planned = STRATA_PLAN_INFO_INIT;
+    const struct strata_model *m = engine->plan->model;
+    strata_status st = strata_engine_get_info(engine, &info);
+    uint64_t number;
+
+    if (st == STRATA_OK)
+        st = strata_plan_get_info(engine->plan, &planned);
+    if (st != STRATA_OK)
+        return st;
+    number = info.steps + info.skipped_steps;
+    st_metrics_fill(out, &planned, NULL, step, number, info.sequences * m->size.seq);
+    out->value[STRATA_METRIC_LOSS_MEAN] = st_losses_mean(&engine->losses, step->loss);
+    if (m->layers == NULL)
+        return STRATA_OK;
+    for (int i = STRATA_METRIC_TOKENS; i <= STRATA_METRIC_MFU; i++)
+        out->value[i] = (double)NAN;
+    return STRATA_OK;
+}
+
+strata_status strata_engine_step_json(struct strata_engine *engine, const struct strata_step *step, const char **json)
+{
+    struct strata_metrics metrics = STRATA_METRICS_INIT;
+    struct st_kept_text t;
+    struct st_json_writer w;
+    strata_status st;
+
+    if (engine == NULL || step == NULL || json == NULL)
+        return st_error_missing(__func__, engine == NULL ? "engine" : step == NULL ? "step" : "json");
+    if ((st = st_handle_room(step, sizeof(*step), "strata_step")) != STRATA_OK ||
+        (st = measure(&metrics, engine, step)) != STRATA_OK)
+        return st;
+    st_handle_text_begin(&t, &engine->json, "api.step_json");
+    if (t.file != NULL) {
+        st_json_begin(&w, t.file);
+        st_json_object_open(&w, NULL);
+        st_metrics_put(&w, metrics.value, strata_metric_name, false);
+        st_json_object_close(&w);
+    }
+    if ((st = st_handle_text_end(&t, STRATA_OK)) == STRATA_OK)
         *json = engine->json;
     return st;
 }

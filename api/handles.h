@@ -23,6 +23,7 @@
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
 #include "run/checkpoint_weights.h"
+#include "run/losses.h"
 #include "run/run.h"
 #include "strata/comm.h"
 #include "strata/engine.h"
@@ -154,6 +155,7 @@ struct strata_engine {
     uint32_t cached;   /* tokens that the sequence of strata_engine_forward() has */
     uint64_t forwards; /* its calls, and loads: what has changed the sequence */
     char *json;        /* NULL: not asked for yet */
+    struct st_losses losses; /* of steps whose lines were asked for */
 
     /* A step of layers of others. */
     uint32_t micros, entered; /* micro-batches of it; the layer that is entered, or ST_HANDLE_NO_LAYER */

@@ -21,8 +21,15 @@
 /* Again where it was opened again, for the steps of a run that goes on. */
 static strata_status read_config(struct train *t)
 {
+    const bool by_config = t->own.metrics == NULL || t->own.metrics == t->says.metrics;
+    strata_status st;
+
     t->says = (struct strata_config_info)STRATA_CONFIG_INFO_INIT;
-    return strata_config_get_info(t->run.config, &t->says);
+    if ((st = strata_config_get_info(t->run.config, &t->says)) != STRATA_OK)
+        return st;
+    if (by_config && speaks(t)) /* one rank writes them */
+        t->own.metrics = t->says.metrics[0] != '\0' ? t->says.metrics : NULL;
+    return STRATA_OK;
 }
 
 strata_status train_check_evaluated(struct train *t)

@@ -110,6 +110,7 @@ struct strata_config_info {
     uint32_t steps_per_print; /**< 0: as the program likes */
     bool watchdog;            /**< memory that runs out ends a run before the kernel does */
     struct strata_monitor tensorboard, csv;
+    const char *metrics; /**< file of the run's lines of JSON; "": none */
 };
 #define STRATA_CONFIG_INFO_INIT STRATA_INIT(strata_config_info, info_size)
 

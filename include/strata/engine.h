@@ -406,6 +406,18 @@ STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, st
 STRATA_API strata_status strata_engine_json(struct strata_engine *engine, uint64_t steps, const char **json);
 
 /**
+ * A step of this engine as a line of a run's metrics (docs/json.md), behind that of strata_engine_json().  What the engine does not
+ * know is null: epochs, evaluations, source bytes and memory pressure, and of a model of layers its tokens.
+ *
+ * @param step  how the last step went, not a dropped one; each once, since loss_mean20 is of those that were asked for
+ * @param json  out, borrowed until the next call, also of strata_engine_json(), or the engine's end
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or step_size is another one
+ *         STRATA_E_NOMEM
+ */
+STRATA_API strata_status strata_engine_step_json(struct strata_engine *engine, const struct strata_step *step, const char **json);
+
+/**
  * Write what the first steps did, op by op, as a Chrome trace (docs/trace.md); drains I/O first.
  *
  * @param file  is written to and stays open; whether all of it was is for the caller to ask (ferror())

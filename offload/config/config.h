@@ -82,6 +82,7 @@ struct st_config {
     uint64_t sub_group_size; /* elements; an upper limit for the chunk */
     /* checkpoints */
     char save[ST_CONFIG_PATH_MAX]; /* directory; "": none are saved */
+    char metrics[ST_CONFIG_PATH_MAX]; /* file of the run's lines; "": none */
     uint64_t save_every;           /* steps; 0: only at the end, and when a signal asks */
     uint32_t keep;                 /* of them, the newest */
     uint32_t keep_best;            /* and those of the lowest scores */

@@ -47,6 +47,8 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
         (config->seq_len == 0 && strcmp(field->path, "strata.seq_len") == 0) ||
         (config->boundary_bytes == 0 && strcmp(field->path, "strata.boundary_bytes") == 0))
         return false; /* Python's alone: the program's runs have them only where the file does */
+    if (config->metrics[0] == '\0' && strcmp(field->path, "strata.metrics") == 0)
+        return false;
     if (field->bind == ST_BIND_JSON && config->lora[0] == '\0')
         return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;

@@ -302,6 +302,9 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.keep_best", .type = ST_FIELD_INT, ST_BOUND(U32, keep_best), .changes = ST_CHANGES_NEITHER, .min = 0,
      .max = STRATA_KEEP_MAX - 1, .fallback = "0",
      .help = "checkpoints of the lowest evaluation losses that are kept beside those; both together at most 22"},
+    {.path = "strata.metrics", .type = ST_FIELD_TEXT, ST_BOUND(PATH, metrics), .changes = ST_CHANGES_NEITHER, .fallback = "\"\"",
+     .help = "file of the run's lines of JSON: of an engine of Python's, its train(), and the program's where no option names another; "
+             "\"\": none"},
     {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 16384, .max = 4294967296.0,
      .fallback = "\"auto\"",
      .help = "elements; at most sub_group_size, rounded down to a multiple of 16384, the tile; auto: 4 Mi, more for models "

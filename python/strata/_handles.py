@@ -11,7 +11,7 @@ from typing import Any
 
 from ._abi import Text, encoded, texts
 from ._calls import Handle
-from ._report import abi
+from ._report import abi, got
 from .errors import Error
 
 Config = Text | Mapping[str, Any] | None
@@ -194,6 +194,10 @@ class EngineHandle(Handle):
     def info(self) -> Any:
         """struct strata_engine_info."""
         return facts("strata_engine", "info", self.pointer)
+
+    def header(self, steps: int = 0) -> str:
+        """What runs, for `steps`, as a line of JSON (docs/json.md); 0: nobody knows for how many."""
+        return got(abi().strata_engine_json, self.pointer, steps)
 
     def cancel(self, times: int) -> None:
         """What Ctrl-C does: the first waits for the end of the step, the second ends the engine."""

@@ -408,9 +408,13 @@ class Layers(EngineHandle):
         return self._ended("strata_engine_drop")
 
     def _ended(self, function: str, *arguments: Any) -> Step:
-        told = abi().make("strata_step")
+        self._last = told = abi().make("strata_step")
         self._call(function, *arguments, ctypes.byref(told))
         return Step(told.loss, told.grad_norm, told.lr, told.loss_scale, told.skipped, told.dropped, told.seconds)
+
+    def line(self) -> str:
+        """The last step as a line of JSON (docs/json.md); once for each."""
+        return got(abi().strata_engine_step_json, self.pointer, ctypes.byref(self._last))
 
     # --- checkpoints ---
 

@@ -14,6 +14,7 @@ from typing import Any
 from ._abi import Text, encoded
 from ._calls import Handle, Stop, blocked
 from ._handles import Config, Data, Engine, Machine, Model, Plan, facts, has_borders, open_config
+from ._lines import Lines
 from ._report import abi, got
 from .errors import Error
 
@@ -27,6 +28,7 @@ class _Run:
     stop: Stop
     out: Handle | None
     saves: bool
+    lines: Lines | None  # "strata.metrics"
     kept: tuple[Handle | None, ...]  # borrowed by the run
     finished: bool = False
 
@@ -46,7 +48,10 @@ class _Run:
         blocked(lambda: abi().strata_training_save(self.training.pointer, False, 0))
 
     def metrics(self) -> dict[str, Any]:
-        return dict(json.loads(got(abi().strata_training_json, self.training.pointer)))
+        line = got(abi().strata_training_json, self.training.pointer)
+        if self.lines is not None:
+            self.lines.step(lambda: self.engine.header(self.info.steps), line)
+        return dict(json.loads(line))
 
     def finish(self) -> None:
         """The last checkpoint, and the model, unless the run goes on from that checkpoint."""
@@ -60,6 +65,8 @@ class _Run:
             blocked(lambda: abi().strata_engine_export(self.engine.pointer, out))
 
     def close(self) -> None:
+        if self.lines is not None:
+            self.lines.end()
         self.training.close()
         if not self.engine.closed:
             blocked(self.engine.close)
@@ -118,6 +125,7 @@ def train(
     def work() -> _Run:
         opened = open_config(config, changes, max_steps=steps, steps_later=steps == 0)
         says = facts("strata_config", "info", opened.pointer)
+        lines = Lines(os.fsdecode(says.metrics), overwrite) if says.metrics else None
         if resume and not says.save:
             raise Error(
                 "E_INVAL",
@@ -170,7 +178,7 @@ def train(
         training = abi().handle("strata_training")
         abi().strata_training_open(ctypes.byref(training), engine.pointer, ctypes.byref(asked))
         run = Handle(training, "strata_training_close")
-        return _Run(run, engine, stop, exported, bool(says.save), (trained, held_out))
+        return _Run(run, engine, stop, exported, bool(says.save), lines, (trained, held_out))
 
     return _turns(lambda: stop.call(work))
 

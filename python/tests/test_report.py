@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
 
-from python.tests.common import PROGRAM, ROOT, InScratch, python
+from python.tests.common import HERE, PROGRAM, ROOT, InScratch, python
 
 import strata
 from strata import _page, _runs
@@ -200,6 +200,32 @@ class Reading(InRuns):
     def test_nothing_is_imported_before_it_is_used(self) -> None:
         done = python("import strata, sys; sys.exit('matplotlib' in sys.modules or 'argparse' in sys.modules)")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Configured(InRuns):
+    """Lines that a configuration asks for."""
+
+    def test_train_and_the_program_write_them(self) -> None:
+        path = self.scratch / "lines.jsonl"
+        config = {"train_batch_size": 2, "strata": {"metrics": str(path)}}
+        told = list(strata.train("nano", self.book, steps=2, config=config, seq_len=16, machine=HERE))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual(lines[1:3], told)
+        self.assertEqual((lines[0]["run"]["max_steps"], lines[3]["summary"]["steps"]), (2, 2))
+        file = self.write(json.dumps(config), name="config.json")
+        words = (
+            f"train --model nano --seq-len 16 --max-steps 2 --quiet --machine {HERE.file} --data {self.book} --config {file}"
+        )
+        done = subprocess.run([PROGRAM, *words.split()], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("lines.jsonl: exists already", done.stderr)
+        path.unlink()
+        subprocess.run([PROGRAM, *words.split()], check=True, capture_output=True)
+        again = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([line["loss"] for line in again[1:3]], [line["loss"] for line in told])
+        other = ["--metrics", str(self.scratch / "other.jsonl")]
+        subprocess.run([PROGRAM, *words.split(), *other], check=True, capture_output=True)  # it goes before
+        self.assertEqual(len((self.scratch / "other.jsonl").read_text().splitlines()), 4)
 
 
 @unittest.skipUnless(MATPLOTLIB, "matplotlib is not there")

@@ -117,6 +117,7 @@ TEST(nothing_is_called_with_null)
     assert_refused(strata_engine_digest(NULL, hex, hex), "engine is NULL");
     assert_refused(strata_engine_get_info(NULL, &info), "engine is NULL");
     assert_refused(strata_engine_json(NULL, 1, &text), "engine is NULL");
+    assert_refused(strata_engine_step_json(NULL, NULL, &text), "engine is NULL");
     assert_refused(strata_engine_write_trace(NULL, stderr), "engine is NULL");
     assert_refused(strata_config_get_info(NULL, &says), "config is NULL");
     assert_refused(strata_export_open(&out, NULL, "x", NULL), "model is NULL");

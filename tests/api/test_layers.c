@@ -275,6 +275,11 @@ TEST(measured_times_bound_a_step)
     assert_string_equal(info.bound_by, "compute");
     assert_ok(strata_engine_json(n.engine, 3, &text));
     assert_null(strstr(text, "\"schedule_bound_seconds\":null"));
+    assert_ok(strata_engine_step_json(n.engine, &n.last, &text));
+    assert_non_null(strstr(text, "{\"step\":3,\"epoch\":null,\"loss\":"));
+    assert_non_null(strstr(text, "\"tokens\":null,\"tokens_total\":null,\"tokens_per_second\":null,\"mfu\":null,\"step_seconds\":"));
+    assert_null(strstr(text, "\"schedule_bound_seconds\":null"));
+    assert_null(strstr(text, "\"loss_mean20\":null"));
     net_close(&n);
 }
 

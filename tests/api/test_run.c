@@ -358,6 +358,7 @@ TEST_SETUP(a_run_tells_what_it_is, scratch_create, scratch_remove)
     assert_ok(run_open(&r, run_tokens("told.bin", TOKENS)));
     assert_ok(strata_config_get_info(r.config, &says));
     assert_true(says.save[0] == '\0' && says.watchdog && says.keep_best == 0 && !says.tensorboard.enabled && !says.csv.enabled);
+    assert_string_equal(says.metrics, "");
     assert_refused(strata_config_get_info(r.config, NULL), "info is NULL");
     assert_false(r.shape.adapter);
     assert_ok(run_start(&r));
@@ -371,6 +372,13 @@ TEST_SETUP(a_run_tells_what_it_is, scratch_create, scratch_remove)
     assert_non_null(strstr(json, "{\"run\":{\"id\":null,"));
     assert_non_null(strstr(json, "\"max_steps\":3,\"config\":{"));
     assert_refused(strata_engine_json(r.engine, 3, NULL), "json is NULL");
+    assert_ok(strata_engine_step_json(r.engine, &last, &json));
+    assert_non_null(strstr(json, "{\"step\":3,\"epoch\":null,\"loss\":"));
+    assert_null(strstr(json, "\"tokens\":null"));
+    assert_null(strstr(json, "\"tokens_total\":null"));
+    assert_refused(strata_engine_step_json(r.engine, NULL, &json), "step is NULL");
+    last.step_size--;
+    assert_refused(strata_engine_step_json(r.engine, &last, &json), "strata_step");
     assert_refused(strata_engine_write_trace(r.engine, NULL), "file is NULL");
     assert_refused(strata_engine_write_trace(r.engine, file), "trace_steps");
     assert_int_equal(ftell(file), 0);

@@ -193,7 +193,7 @@ class Decoder(Layers):
     def _work(self) -> None:
         library = Library.get()
         feed = library.callback("strata_feed_fn", self._told)
-        told = abi().make("strata_step")
+        self._last = told = abi().make("strata_step")
         result: Any
         try:
             with library.collecting():

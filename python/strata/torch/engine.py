@@ -27,6 +27,7 @@ import torch
 import torch.distributed
 
 from .._handles import Config, Machine
+from .._lines import lines_of
 from ..errors import Error
 from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
@@ -110,6 +111,8 @@ class Engine(torch.nn.Module):
         unchanged(module.parameters())
         comm = meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
+        self._lines = lines_of(settings, overwrite) if comm is None or comm.rank == 0 else None
+        self._max_steps = max_steps
         self._decoder = decoder_of(
             module,
             config,
@@ -196,6 +199,8 @@ class Engine(torch.nn.Module):
         watch_clipping(_engines)
         refs = [weakref.ref(k.parameter) for k in self._kept if k.away is None and self._decoder is None]
         self._end = weakref.finalize(self, part, refs, self._hooks, self._layers, os.getpid())
+        if self._lines is not None:
+            weakref.finalize(self, self._lines.end)
         self._left: weakref.finalize[..., Engine] | None = None
         if self._pager is not None:  # before the end, but at exit nobody is left to read what pages
             self._left = weakref.finalize(self, leave, self._pager, self._layers, os.getpid())
@@ -404,6 +409,8 @@ class Engine(torch.nn.Module):
         return step
 
     def _told(self, step: Step) -> None:
+        if self._lines is not None and not step.dropped:
+            self._lines.step(lambda: self._layers.header(self._max_steps), self._layers.line())
         self.last_step, self.overflow = step, step.skipped
         self.grad_norm = step.grad_norm
         if self._scheduled and not step.skipped:
@@ -557,6 +564,8 @@ class Engine(torch.nn.Module):
                 self.saved(wait=True)
         finally:
             _engines.discard(self)
+            if self._lines is not None:
+                self._lines.end()
             if self._left is not None and self._left.detach() is not None and self._pager is not None:
                 self._pager.part(self._layers)
             self._end()
