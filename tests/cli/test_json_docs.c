@@ -194,6 +194,9 @@ TEST(every_key_is_documented_and_comes)
         {"train",
          "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 2 --json --digest --eval-data {w}/good.heldout.bin "
          "--machine {w}/machine.json --threads 2"},
+        {"train",
+         "train --model tests/golden/experts/qwen3_moe --data tests/golden/experts/qwen3_moe/tokens.bin --seq-len 32 --max-steps 1 "
+         "--set strata.router_aux_loss_coef=0.25 --json"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json --gpu h100 --drive gen4:2TB"},
         {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},
