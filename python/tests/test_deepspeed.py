@@ -27,8 +27,9 @@ from strata.deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
 from strata.deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
 from strata.deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
 from strata.deepspeed.runtime import lr_schedules
+from strata.torch import Engine
 
-from .common import InScratch, python, python_module
+from .common import InScratch, flip, python, python_module
 
 CONFIG = {
     "train_batch_size": 8,
@@ -551,6 +552,28 @@ class Checkpoints(Engines):
         smaller.load_checkpoint(where, load_module_only=True, load_module_strict=False)
         self.assertTrue(torch.equal(smaller.module[0].weight, engine.module[0].weight))
         self.train(other, 2)
+
+    def test_a_refused_checkpoint_leaves_the_engine(self) -> None:
+        """Damage, a `latest` that is none, and what Engine.save() has made: the run goes on to the bits of one without them."""
+        where, plain, engine = str(self.scratch / "refused"), self.engine(), self.engine()
+        for one in (plain, engine):
+            self.train(one, 2)
+            one.save_checkpoint(where)
+            Engine.save(one, where, "bare", {"epoch": 1})
+            self.train(one, 2, seed=5)
+        flip(self.scratch / "refused" / "global_step1" / "strata" / "set.0")
+        told = engine.get_lr(), engine.global_steps, engine.micro_steps
+        for tag, error, words in (
+            ("global_step1", strata.Error, "set.0: checksum mismatch"),
+            ("bare", ValueError, r"bare was not made by save_checkpoint\(\): .*Engine.load\(\) reads it"),
+            (None, strata.Error, "latest is damaged"),
+        ):
+            (self.scratch / "refused" / "latest").write_bytes(b"\xff")
+            with self.assertRaisesRegex(error, words):
+                engine.load_checkpoint(where, tag)
+        self.assertEqual((engine.get_lr(), engine.global_steps, engine.micro_steps), told)
+        self.assertEqual(self.train(engine, 2, seed=6), self.train(plain, 2, seed=6))
+        self.assertEqual(engine._layers.digest(), plain._layers.digest())
 
     def test_tags_and_parts(self) -> None:
         where = str(self.scratch / "tagged")
