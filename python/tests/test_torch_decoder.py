@@ -13,6 +13,7 @@ import threading
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "accelerate")):
     print("torch, transformers or accelerate is not installed")
@@ -306,6 +307,16 @@ class Decoder(InScratch):
             other.module(**batch).loss.backward()
             trained(other, batches(1))
         other.destroy()
+
+    def test_a_full_temporary_directory_is_named_and_auto_goes_on(self) -> None:
+        error = OSError(28, "No space left on device")
+        full = mock.patch.object(transformers.LlamaForCausalLM, "save_pretrained", side_effect=error)
+        with full, self.assertRaisesRegex(NotPlain, "No space left on device.*TMPDIR"):
+            engine(llama(), "strata")
+        with full:
+            made = engine(llama(), "auto")
+        self.assertEqual(trained(made, batches(2)), trained(engine(llama(), "torch"), batches(2)))
+        made.destroy()
 
     def test_auto_says_what_it_took(self) -> None:
         with self.assertLogs("strata", logging.INFO) as log:

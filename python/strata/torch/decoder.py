@@ -131,7 +131,13 @@ class Decoder(Layers):
             return Model(opened, path, use, seq_len=seq_len, progress=stop.function)
 
         blocked(lambda: open_model("PLAN", os.path.join(directory, "config.json"))).close()  # before its weights are written
-        module.save_pretrained(directory)  # type: ignore[operator]
+        from safetensors import SafetensorError  # transformers, whose module it is, brings it
+
+        try:
+            module.save_pretrained(directory)  # type: ignore[operator]
+        except (OSError, SafetensorError) as error:
+            self._remove()
+            raise NotPlain(f"the weights do not go through {tempfile.gettempdir()} ({error}): set TMPDIR") from error
 
         def work() -> Any:
             model = open_model("TRAIN", directory)
