@@ -36,7 +36,7 @@ from .decoder import Behind, Decoder, decoder_of
 from .exported import buffers_of, names_of
 from .found import blocks_of, measured
 from .held import held
-from .hooks import Hook, Overlap, watch_clipping
+from .hooks import Hook, Overlap, overlap_of, watch_clipping
 from .loads import load_all, load_weights
 from .mapped import release, share, unchanged
 from .optimizer import Optimizer, groups_of, rule_of
@@ -58,7 +58,7 @@ class Engine(torch.nn.Module):
     save        directory of checkpoints, in place of "strata.save"; save() needs one.  overwrite: those of another run there
     max_steps   of the run, for schedules of the configuration that are as long as it
     allow_unknown  keys of the configuration that are not known are notices
-    overlap     the update runs beside the next forward
+    overlap     the update runs beside the next forward, as with "strata.update": "gated"
     machine     its device computes: strata.Machine(device="cuda") takes the weights to the GPU, and buffers, too
 
     With offload_param, or layers that are named, the weights of these page (paged.py):
@@ -100,6 +100,7 @@ class Engine(torch.nn.Module):
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"Engine() takes a torch.nn.Module, not {type(module).__name__}")
         self._turn = Turn()
+        overlap = overlap_of(config, overlap)
         changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
         if save is not None:
             changes["strata.save"] = os.path.abspath(os.fspath(save))

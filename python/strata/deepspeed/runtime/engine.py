@@ -61,8 +61,7 @@ class DeepSpeedEngine(Engine):
                 self._scratch = weakref.finalize(self, _remove, where, owner)
         own = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
         here = Named.of(own, file_of(config))
-        beside = section(config, "strata").get("update") == "gated"
-        super().__init__(module, here, save=where, overrides=changes, overlap=beside, allow_unknown=True, **what)
+        super().__init__(module, here, save=where, overrides=changes, allow_unknown=True, **what)
         self.config = config
         self.training_dataloader: Any = None
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
