@@ -63,9 +63,12 @@ static void check_windows(const struct st_token_set *set)
     for (uint64_t i = 0; i < st_token_set_windows(set); i++) {
         check(st_token_set_window(set, i, 1, i % 2 == 0, tokens, targets, positions) == STRATA_OK);
         for (uint32_t j = 0; j < SEQ; j++) {
-            check(tokens[j] >= 0 && tokens[j] < VOCAB && targets[j] >= -1 && targets[j] < VOCAB);
+            const bool padding = targets[j] == STRATA_TARGET_PADDING;
+
+            check(tokens[j] >= 0 && tokens[j] < VOCAB && (padding || targets[j] >= -1) && targets[j] < VOCAB);
+            check(padding || j == 0 || targets[j - 1] != STRATA_TARGET_PADDING); /* it ends a window */
             check(positions[j] == 0 || (j > 0 && positions[j] == positions[j - 1] + 1));
-            check(targets[j] == -1 || targets[j] == tokens[j] + 7);
+            check(padding || targets[j] == -1 || targets[j] == tokens[j] + 7);
         }
     }
 }
