@@ -170,13 +170,17 @@ def decays(name, p):
     return p.dim() >= 2 and not name.endswith("_bias") or name.endswith(".sinks")
 
 
+def optimizer_of(model):
+    named = list(model.named_parameters())
+    return torch.optim.AdamW([{"params": [p for n, p in named if decays(n, p)], "weight_decay": DECAY},
+                              {"params": [p for n, p in named if not decays(n, p)], "weight_decay": 0.0}],
+                             lr=LR, betas=BETAS, eps=EPS)
+
+
 def train(path, tokens):
     model = build(path, torch.float32)
     parameters = list(model.parameters())
-    named = list(model.named_parameters())
-    optimizer = torch.optim.AdamW([{"params": [p for n, p in named if decays(n, p)], "weight_decay": DECAY},
-                                   {"params": [p for n, p in named if not decays(n, p)], "weight_decay": 0.0}],
-                                  lr=LR, betas=BETAS, eps=EPS)
+    optimizer = optimizer_of(model)
     losses, norms, position = [], [], 0
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -221,9 +225,7 @@ def padded_gradients(path, tokens, coef):
 def train_aux(path, tokens, coef):
     model = with_aux(path, torch.float32, coef)
     parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": DECAY},
-                                   {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
-                                  lr=LR, betas=BETAS, eps=EPS)
+    optimizer = optimizer_of(model)
     losses, auxes, norms, position = [], [], [], 0
     for _ in range(STEPS):
         optimizer.zero_grad()
