@@ -162,6 +162,17 @@ void rig_load_dir(struct rig *r, const char *dir)
     st_hf_reader_close(reader);
 }
 
+void rig_check_near(const float *got, const float *want, uint64_t elems)
+{
+    double difference2 = 0.0, norm2 = 0.0;
+
+    for (uint64_t e = 0; e < elems; e++) {
+        difference2 += pow((double)got[e] - (double)want[e], 2.0);
+        norm2 += (double)want[e] * (double)want[e];
+    }
+    assert_true(norm2 > 0.0 && difference2 <= 1e-10 * norm2);
+}
+
 void rig_load_seed(struct rig *r, uint64_t seed)
 {
     struct st_model_init init = {.model = r->m, .seed = seed};

@@ -46,6 +46,9 @@ void rig_load_dir(struct rig *r, const char *dir);
 /** Seeded weights. */
 void rig_load_seed(struct rig *r, uint64_t seed);
 
+/** Asserts that `got` is `want`, to 1e-5 in norm: products that are taken apart round otherwise. */
+void rig_check_near(const float *got, const float *want, uint64_t elems);
+
 /** A call on a page, its buffers filled in. */
 struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page);
 /** Checks that no part of the call's buffers was overrun. */

@@ -196,18 +196,6 @@ static void seeded_open(struct rig *r, const struct st_model_config *config, str
     rig_load_seed(r, 7);
 }
 
-/* Products that are taken apart round otherwise. */
-static void check_near(const float *got, const float *want, uint64_t elems)
-{
-    double difference2 = 0.0, norm2 = 0.0;
-
-    for (uint64_t e = 0; e < elems; e++) {
-        difference2 += pow((double)got[e] - (double)want[e], 2.0);
-        norm2 += (double)want[e] * (double)want[e];
-    }
-    assert_true(norm2 > 0.0 && difference2 <= 1e-10 * norm2);
-}
-
 /* --- one rounding --- */
 
 static double bf16_at(const void *values, uint64_t i)
@@ -314,7 +302,7 @@ TEST(test_rows_in_parts)
         for (uint64_t e = 0; e < whole.w->pages[i].trained_elems; e++)
             part.grads[i][e] /= TALL_BATCH;
         if (whole.grads[i] != NULL)
-            check_near(whole.grads[i], part.grads[i], whole.w->pages[i].trained_elems);
+            rig_check_near(whole.grads[i], part.grads[i], whole.w->pages[i].trained_elems);
     }
     rig_close(&whole);
     rig_close(&part);
@@ -399,7 +387,7 @@ TEST(test_saved_modules)
             const struct st_tensor *other = &all.m->tensors[k];
 
             if (strcmp(other->name, t->name) == 0)
-                check_near(some.grads[t->page] + t->offset, all.grads[other->page] + other->offset, t->elems);
+                rig_check_near(some.grads[t->page] + t->offset, all.grads[other->page] + other->offset, t->elems);
         }
     }
     assert_int_equal(saved, 2 * 3 + 1); /* q's weight and bias and a norm of two blocks, and the head */

@@ -6,18 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Products that are taken apart round otherwise. */
-static void check_near(const float *got, const float *want, uint64_t elems)
-{
-    double difference2 = 0.0, norm2 = 0.0;
-
-    for (uint64_t e = 0; e < elems; e++) {
-        difference2 += pow((double)got[e] - (double)want[e], 2.0);
-        norm2 += (double)want[e] * (double)want[e];
-    }
-    assert_true(norm2 > 0.0 && difference2 <= 1e-10 * norm2);
-}
-
 static const struct st_tensor *named(const struct st_model *m, const char *name)
 {
     for (uint32_t i = 0; i < m->tensor_count; i++)
@@ -102,8 +90,8 @@ static void check_gradients(const struct rig *adapted, const struct rig *whole, 
             }
         }
     }
-    check_near(adapted->grads[a->page] + a->offset, want_a, rank * in);
-    check_near(adapted->grads[a->page] + a[1].offset, want_b, out * rank);
+    rig_check_near(adapted->grads[a->page] + a->offset, want_a, rank * in);
+    rig_check_near(adapted->grads[a->page] + a[1].offset, want_b, out * rank);
     free(want_a);
     free(want_b);
 }
