@@ -458,9 +458,12 @@ strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)
 
 strata_status strata_directory_digest(const char *dir, char digest[33])
 {
+    strata_status st;
+
     if (dir == NULL || digest == NULL)
         return st_error_missing(__func__, dir == NULL ? "dir" : "digest");
-    return st_hf_digest(dir, digest);
+    st = st_handle_check_directory(dir);
+    return st == STRATA_OK ? st_hf_digest(dir, digest) : st;
 }
 
 const char *strata_preset_name(uint32_t index)

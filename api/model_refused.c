@@ -6,6 +6,7 @@
 #include "core/system/file.h"
 #include "model/adapter/adapter.h"
 #include "model/hf/hub.h"
+#include "offload/checkpoint/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -140,5 +141,5 @@ strata_status st_handle_check_directory(const char *dir)
                         "model.model %s: has params.json, not config.json: name a directory that transformers has written "
                         "(save_pretrained())",
                         dir);
-    return STRATA_OK; /* whoever reads config.json says that it is missing */
+    return st_checkpoint_refuse_python(dir); /* whoever reads config.json says that it is missing */
 }

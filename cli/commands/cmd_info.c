@@ -60,6 +60,9 @@ int cmd_info(const struct cli_args *args)
 
     if (args->out != NULL && !args->measure)
         return cli_fail(st_error(STRATA_E_INVAL, "--out writes a machine file: it needs --measure"));
+    if ((args->model != NULL || args->seq_len != 0) && !args->measure)
+        return cli_fail(st_error(STRATA_E_INVAL, "%s says whose matmuls are measured: it needs --measure",
+                                 args->model != NULL ? "--model" : "--seq-len"));
     if (args->model == NULL) {
         with_model.model = MEASURE_MODEL;
         with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;

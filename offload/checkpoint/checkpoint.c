@@ -218,22 +218,34 @@ struct search {
     bool gone;     /* one that was listed in this look is not there any more */
 };
 
-/* What else may have been meant. */
-static strata_status has_none(const char *save)
+static bool is_of_python(const char *dir)
 {
     static const char *const of_python[] = {"client-0.pt", ST_STORE_LATEST};
     char path[ST_PATH_MAX];
     bool there = false;
 
     for (size_t i = 0; i < sizeof(of_python) / sizeof(of_python[0]) && !there; i++)
-        if (st_path_join(path, save, of_python[i]) != STRATA_OK || st_file_find(&there, path) != STRATA_OK)
+        if (st_path_join(path, dir, of_python[i]) != STRATA_OK || st_file_find(&there, path) != STRATA_OK)
             there = false;
-    if (!there)
-        return st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
+    return there;
+}
+
+strata_status st_checkpoint_refuse_python(const char *dir)
+{
+    if (!is_of_python(dir))
+        return STRATA_OK;
     return st_error(STRATA_E_INPUT,
                     "%s: has no checkpoint of strata's program: what strata.torch or strata.deepspeed has saved there is "
                     "exported by python -m strata export, and lies in strata/ of each of its tags",
-                    save);
+                    dir);
+}
+
+/* What else may have been meant. */
+static strata_status has_none(const char *save)
+{
+    const strata_status st = st_checkpoint_refuse_python(save);
+
+    return st != STRATA_OK ? st : st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
 }
 
 /* The newest of the first `count` of a list. */

@@ -49,6 +49,9 @@ strata_status st_checkpoint_later(struct st_checkpoint **out, const char *path);
 strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
                                  void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx);
 
+/** E_INPUT: an engine of Python's has saved in the directory, or it is a tag of one: python -m strata reads those. */
+strata_status st_checkpoint_refuse_python(const char *dir);
+
 /** The first of the rows that hold elements [first, first + elems) of a plane; the others follow it.  They must be elements of
  * the group, and the group must have the plane: else NULL.
  *  @param count  out: how many rows */

@@ -121,6 +121,8 @@ TEST_SETUP(what_python_has_saved_is_exported_by_python, setup, workplace_teardow
     workplace_write(*state, "runs/tag/client-0.pt", "", 0);
     refused(*state, "export {w}/runs --out {w}/x", 2, "runs: has no checkpoint of strata's program: ");
     refused(*state, "export {w}/runs/tag --out {w}/x", 2, "exported by python -m strata export");
+    refused(*state, "digest {w}/runs", 2, "exported by python -m strata export");
+    refused(*state, "generate --prompt-tokens 1 --model {w}/runs/tag", 2, "exported by python -m strata export");
 }
 
 /* What a command prints whose options these are; of eval its figures alone, not the time that it took. */
