@@ -183,7 +183,9 @@ def _lines(run: Run, path: str) -> Iterator[tuple[int, Any]]:
 def _take(run: Run, line: Any, where: str) -> None:
     """One line: a header, a step, an evaluation that was made up for, or the summary."""
     if not isinstance(line, Mapping):
-        raise ValueError(f"{where}: an object is wanted, not {type(line).__name__}: strata.metrics writes such lines of an engine")
+        raise ValueError(
+            f"{where}: an object is wanted, not {type(line).__name__}: strata.metrics writes such lines of an engine"
+        )
     _checked(where, line)
     if isinstance(header := line.get("run"), dict):
         was = run.header

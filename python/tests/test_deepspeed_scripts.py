@@ -102,6 +102,13 @@ class OfDeepSpeed(Scripts):
         self.assert_near(ours["losses"], losses, 1e-6)
         self.assert_near(ours["norms"], norms, 1e-5)
 
+    def test_a_launcher_is_told_too(self) -> None:
+        """Its processes would import DeepSpeed itself where that is installed, and say nothing."""
+        words = [*OURS, "-m", "accelerate.commands.launch", "train.py"]
+        done = subprocess.run(words, cwd=self.scratch, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--module strata.deepspeed", done.stderr)
+
     def test_ranks(self) -> None:
         """Two ranks make the steps of one that makes two micro-batches: of the same rows, which they share out otherwise."""
         alone = self.alone()

@@ -17,6 +17,8 @@ USAGE = "usage: python -m strata.deepspeed SCRIPT [arguments]\n       python -m 
 # What a launcher sets; without one there is one process, as under `deepspeed --num_gpus 1`.
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
+# These start the script in processes of their own, in which `import deepspeed` is what is installed.
+LAUNCHERS = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "torch.distributed.run")
 
 _HIDDEN = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
@@ -44,6 +46,9 @@ def main() -> None:
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)
         raise SystemExit(0 if words else 2)
+    if as_module and words[0] in LAUNCHERS and "strata.deepspeed" not in words[1:]:
+        sys.stderr.write(f"strata: error: {words[0]} starts other processes: add --module strata.deepspeed before the script\n")
+        raise SystemExit(2)
     if "RANK" not in os.environ:
         os.environ.update(ALONE)
     install()
