@@ -13,8 +13,9 @@ Files of each: config.json, config5.json, model.safetensors (initial weights, bf
 steps in fp32, and the 64 likeliest tokens after a prompt, with the smallest distance between the first and second logit.
 
 Models with experts are made by transformers 5 with its eager experts, which add in ascending order.  Their weights are drawn until
-no choice of an expert, in all of this, is nearer than MARGIN to another one.  golden_aux.json of them is what their own loss gives
-with output_router_logits, which has their auxiliary loss: the first micro-batch has sequences that end in padding.
+no choice of an expert, in all of this, is nearer than MARGIN to another one, and nothing that gpt_oss clamps nearer than LIMIT_MARGIN
+to its limit.  golden_aux.json of them is what their own loss gives with output_router_logits, which has their auxiliary loss: the
+first micro-batch has sequences that end in padding.
 """
 import argparse
 import json
@@ -55,8 +56,9 @@ FAMILIES = {
                          rope_scaling={"rope_type": "linear", "factor": 4.0}),
     "olmo2": dict(SIZES, model_type="olmo2", attention_bias=True),
 }
-MARGIN = 1e-4
+MARGIN, LIMIT_MARGIN = 1e-4, 8e-7
 AUX_COEFS = [0.05 + 0.001 * i for i in range(400)]  # the first with which all choices are clear
+AUX_COEFS_OF = {"gpt_oss_one": [1e-5 * i for i in range(1, 400)]}  # with more, all rows come to the border of two experts at once
 PADDED = [6, 3]  # tokens that end the first micro-batch's sequences: with as many as a window transformers has NaN
 # STACKED: those whose files have the experts of a layer in one tensor.  ALL_TO_ONE: every row chooses the same expert.
 EXPERTS = {
@@ -116,6 +118,21 @@ def watch_choices(model):
     for module in model.modules():
         if type(module).__name__.endswith("TopKRouter"):
             module.register_forward_hook(hook)
+        if type(module).__name__ == "GptOssExperts":
+            module._apply_gate = watch_limit(module)
+
+
+def watch_limit(experts):
+    """Its gate, where no value is so near to a limit that rounding decides whether it has a gradient."""
+    gate = experts._apply_gate
+
+    def watched(gate_up):
+        signed = torch.cat((gate_up[..., ::2], gate_up[..., 1::2].abs()), dim=-1)
+        if ((signed - experts.limit).abs() < LIMIT_MARGIN).any():
+            raise SystemExit("a value is at its limit")
+        return gate(gate_up)
+
+    return watched
 
 
 def build(path, dtype, watched=True):
@@ -247,7 +264,7 @@ def aux(name, path):
     global TYPE
     TYPE = json.load(open(path + "/config.json"))["model_type"]
     tokens = numpy.fromfile(path + "/tokens.bin", dtype="<u2", offset=1024)
-    for coef in (round(c, 3) for c in AUX_COEFS):
+    for coef in (round(c, 5) for c in AUX_COEFS_OF.get(name, AUX_COEFS)):
         NEAREST[0] = float("inf")
         try:
             steps = train_aux(path, tokens, coef)
