@@ -324,6 +324,8 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
 
     if (st != STRATA_OK)
         return st;
+    if (config.experts == 0)
+        m->config.output_router_logits = false; /* trainers' files ask for it of whatever model */
     if (config.dropout > 0 && m->use == STRATA_USE_TRAIN)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", m->name, (double)config.dropout);
     if ((st = take_stored_dtype(m, from)) != STRATA_OK)

@@ -247,24 +247,50 @@ static void digest_run_state(struct st_relay *relay, const struct run *r, struct
     }
 }
 
+static void digest_group_state(struct st_relay *relay, uint32_t p, const struct st_group *group,
+                               struct st_digest *const planes[3])
+{
+    struct run r;
+
+    for (uint64_t at = 0; at < group->elems; at += r.elems) {
+        r = run_at(relay->eng->program, p, group->offset + at, group->offset + group->elems);
+        digest_run_state(relay, &r, planes);
+    }
+}
+
+static void digest_kind_state(struct st_relay *relay, uint32_t p, enum st_group_kind kind, struct st_digest *const planes[3])
+{
+    const struct st_page *page = &relay->eng->program->workload.pages[p];
+
+    for (uint32_t g = 0; g < page->group_count; g++)
+        if (page->groups[g].kind == kind)
+            digest_group_state(relay, p, &page->groups[g], planes);
+}
+
+/* Pages from `p` on, whose state is taken kind by kind: of slices of experts all of their layer, so that the order does not
+ * depend on how many experts a page has. */
+static uint32_t pages_together(const struct st_workload *w, uint32_t p)
+{
+    const struct st_layer *layer = &w->layers[w->pages[p].layer];
+
+    return layer->kind == ST_LAYER_EXPERTS && p == w->uses[layer->use_first + 1] ? layer->use_count - 1 : 1;
+}
+
 /* The state digest is the digest of the three planes' digests, so that one pass over the extents is enough. */
 static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
 {
     const struct st_program *program = eng->program;
+    const struct st_workload *w = &program->workload;
     struct st_relay relay;
     strata_status st;
 
     st_relay_begin(&relay, eng);
-    for (uint32_t p = 0; p < program->workload.page_count && !program->forward_only; p++)
-        for (uint32_t g = 0; g < program->workload.pages[p].group_count; g++) {
-            const struct st_group *group = &program->workload.pages[p].groups[g];
-            struct run r;
-
-            for (uint64_t at = 0; at < group->elems && group->kind != ST_GROUP_FROZEN; at += r.elems) {
-                r = run_at(program, p, group->offset + at, group->offset + group->elems);
-                digest_run_state(&relay, &r, planes);
-            }
-        }
+    for (uint32_t p = 0, end; p < w->page_count && !program->forward_only; p = end) {
+        end = p + pages_together(w, p);
+        for (enum st_group_kind kind = ST_GROUP_DECAY; kind < ST_GROUP_FROZEN; kind++)
+            for (uint32_t q = p; q < end; q++)
+                digest_kind_state(&relay, q, kind, planes);
+    }
     st = st_relay_end(&relay);
     for (uint32_t i = 0; i < 3 && st == STRATA_OK; i++) {
         char hex[33];

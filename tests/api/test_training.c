@@ -154,6 +154,28 @@ TEST_SETUP(the_auxiliary_loss_is_told, scratch_create, scratch_remove)
     }
 }
 
+/* What runs without experts is not said to have it. */
+TEST_SETUP(only_models_with_experts_are_told_to_have_router_logits, scratch_create, scratch_remove)
+{
+    static const struct {
+        const char *preset, *data, *says;
+    } rows[] = {{"nano", NULL, "\"output_router_logits\":false"},
+                {"tests/golden/experts/mixtral", "tests/golden/experts/mixtral/tokens.bin", "\"output_router_logits\":true"}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run r = {.preset = rows[i].preset,
+                        .text = "{\"train_micro_batch_size_per_gpu\": 1, \"strata\": {\"output_router_logits\": true}}"};
+        const char *json;
+
+        assert_ok(run_open(&r, rows[i].data != NULL ? rows[i].data : run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        assert_ok(strata_engine_json(r.engine, 1, &json));
+        if (strstr(json, rows[i].says) == NULL)
+            fail_msg("%s: %s", rows[i].preset, json);
+        run_close(&r);
+    }
+}
+
 static void count_saved(void *ctx, const struct strata_saved *saved)
 {
     uint64_t *seen = ctx;
