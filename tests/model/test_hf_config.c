@@ -516,6 +516,8 @@ TEST(test_faults_of_experts_name_the_key)
          "\"layer_types\" has sliding_attention, but no sliding_window"},
         {"\"gpt_oss\"," LLAMA_SIZES ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}",
          "Mxfp4Config(dequantize=True)) and save_pretrained()"},
+        {"\"deepseek_v3\"," LLAMA_SIZES ",\"kv_lora_rank\":512,\"n_routed_experts\":256",
+         "\"model_type\" is \"deepseek_v3\", with latent attention (\"kv_lora_rank\"): not supported"},
         {"\"mixtral\"," LLAMA_SIZES ",\"router_jitter_noise\":0.1", "\"router_jitter_noise\" other than 0"},
         {"\"olmoe\"," LLAMA_SIZES ",\"clip_qkv\":0", "\"clip_qkv\" must be a number above 0"},
         {"\"qwen3_moe\"," LLAMA_SIZES ",\"num_experts\":8,\"num_local_experts\":9", "\"num_local_experts\" differs"},
