@@ -402,8 +402,16 @@ static strata_status check_nf4(const struct st_model *m)
     return STRATA_OK;
 }
 
+static void add_spans(struct st_workload *w, const struct st_tensor *t)
+{
+    for (uint32_t p = t->page; p < t->page + t->page_count; p++)
+        w->order[w->order_count++] =
+            (struct st_span){.page = p, .offset = t->offset, .elems = t->page_count > 1 ? w->pages[p].params : t->elems};
+}
+
 /* Frozen tensors follow the others of their page, adapters precede them, and biases of experts follow the matrices of all; the
- * order of the parameters is still that of the list. */
+ * order of the parameters is still that of the list.  But adapters of experts follow what they adapt, so that the order does not
+ * depend on which experts share a page. */
 static strata_status order_parameters(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
@@ -416,10 +424,12 @@ static strata_status order_parameters(struct st_model *m)
         return st_nomem(room * sizeof(*w->order));
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
+        const bool of_expert = t->expert != ST_NO_EXPERT;
 
-        for (uint32_t p = t->page; p < t->page + t->page_count; p++)
-            w->order[w->order_count++] =
-                (struct st_span){.page = p, .offset = t->offset, .elems = t->page_count > 1 ? w->pages[p].params : t->elems};
+        if (!of_expert || t->adapts == ST_NO_TENSOR)
+            add_spans(w, t);
+        for (uint32_t part = 0; of_expert && t->adapter != ST_NO_TENSOR && part < 2; part++)
+            add_spans(w, &m->tensors[t->adapter + part]);
     }
     return STRATA_OK;
 }
