@@ -1,7 +1,7 @@
 /* model/init.c - seeded initial weights, computed for any range of any page without the rest of the model.
  *
- * Llama family: N(0, 0.02), biases 0, norms 1.  GPT-2: weights and embeddings N(0, 0.02), residual projections N(0, 0.02 / sqrt(2
- * blocks)), biases 0, norms 1 and 0.  Adapters: A as their settings say, B 0. */
+ * Llama family: N(0, 0.02), biases 0, but a router's as weights, norms 1.  GPT-2: weights and embeddings N(0, 0.02), residual
+ * projections N(0, 0.02 / sqrt(2 blocks)), biases 0, norms 1 and 0.  Adapters: A as their settings say, B 0. */
 #include "core/base/rng.h"
 #include "model/layout.h"
 #include <string.h>

@@ -88,6 +88,8 @@ static enum init init_of(const struct st_model *m, enum st_block_role role)
     case ST_ROLE_Q_NORM:
     case ST_ROLE_K_NORM:
         return norm_init(m);
+    case ST_ROLE_ROUTER_BIAS: /* as in transformers; all other biases begin as 0 */
+        return INIT_NORMAL;
     default:
         return role < ST_ROLE_NORM1_WEIGHT ? INIT_NORMAL : INIT_ZERO;
     }

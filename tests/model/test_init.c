@@ -2,6 +2,7 @@
 #include "model/adapter/adapter.h"
 #include "model/layout.h"
 #include "model_fixture.h"
+#include "tests/common/golden.h"
 #include "tests/common/shape.h"
 #include <math.h>
 
@@ -75,7 +76,7 @@ static void check_tensor(const struct st_tensor *t, const float *values, double 
         assert_true(squares == 0.0);
         return;
     }
-    assert_true(fabs(sum / n - mean) < 5.0 * std / sqrt(n));
+    assert_true(squares > 0.0 && fabs(sum / n - mean) < 5.0 * std / sqrt(n));
     assert_true(fabs(sqrt(squares / n) - std) < 5.0 * std / sqrt(2.0 * n));
 }
 
@@ -117,6 +118,29 @@ TEST(test_distribution_of_llama)
         free(values);
     }
     st_model_destroy(m);
+}
+
+/* As _init_weights() of each class in transformers: sinks and the router's bias are drawn, other biases are 0. */
+TEST(test_distribution_of_experts)
+{
+    static const char *const dirs[] = {GOLDEN_EXPERTS};
+
+    for (size_t d = 0; d < sizeof(dirs) / sizeof(dirs[0]); d++) {
+        struct st_model_config config;
+        struct st_model *m;
+
+        assert_ok(st_model_config_read(&config, dirs[d]));
+        m = tiny_model_of(&config, STRATA_F32);
+        for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
+            const struct st_tensor *t = st_model_tensor(m, i);
+            const bool drawn = t->rank == 2 || strstr(t->name, "sinks") != NULL || strstr(t->name, "router.bias") != NULL;
+            float *values = page_values(m, 42, t->page);
+
+            check_tensor(t, values + t->offset, drawn ? 0.02 : 0.0, strstr(t->name, "norm") != NULL ? 1.0 : 0.0);
+            free(values);
+        }
+        st_model_destroy(m);
+    }
 }
 
 /* A is uniform up to 1 / sqrt(in), or normal with 1 / r; B is zero; what is not an adapter's comes from the other source. */
