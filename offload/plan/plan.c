@@ -196,7 +196,7 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
         return bytes;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->decided.cached_chunks > chunks)
         chunks = plan->decided.cached_chunks;
-    return bytes + plan->sums->state_bytes[chunks];
+    return bytes + st_plan_cached(plan, chunks).bytes;
 }
 
 bool st_plan_allowed(const struct st_plan *plan)

@@ -32,7 +32,7 @@ struct st_decisions {
     uint32_t host_grad_pages; /* state on NVMe: pages whose rounded gradients have a place of their own in host memory.  From the
                                  bottom, since those gradients come last and are used first */
     uint32_t streamed;        /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
-    uint32_t early_pages;     /* from the top: updated early, as far as they can be (st_place_early()) */
+    uint32_t early_pages;     /* that are updated early, as many as can be (plan_early.c) */
     struct st_slots slots;
 };
 _Static_assert(sizeof(struct st_decisions) == 19 * sizeof(uint32_t), "no padding");

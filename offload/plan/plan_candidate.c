@@ -96,13 +96,13 @@ static uint32_t page_piece(const struct st_plan *plan, uint32_t p)
 /* Inside a piece the largest chunk beyond it, which slots must hold, is the same. */
 static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
 {
-    const uint64_t *largest = plan->sums->state_largest;
+    const uint64_t largest = st_plan_cached(plan, c).largest_left;
     uint32_t low = 0, high = c;
 
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
 
-        if (largest[middle] == largest[c])
+        if (st_plan_cached(plan, middle).largest_left == largest)
             high = middle;
         else
             low = middle + 1;
@@ -110,15 +110,17 @@ static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
     return low;
 }
 
-/* Host bytes of the first so many chunks' state, and of the slots for the others'. */
+/* Host bytes of so many chunks' state, and of the slots for the others'. */
 static uint64_t chunk_bytes(const struct st_plan *plan, uint32_t value)
 {
-    return plan->sums->state_bytes[value] + plan->decided.slots.states * plan->sums->state_largest[value];
+    const struct st_cached_sums c = st_plan_cached(plan, value);
+
+    return c.bytes + plan->decided.slots.states * c.largest_left;
 }
 
 static bool chunks_fit(const struct count *c, uint32_t value)
 {
-    return chunk_bytes(c->plan, value) <= c->room && c->plan->sums->state_bytes[value] <= c->promoted;
+    return chunk_bytes(c->plan, value) <= c->room && st_plan_cached(c->plan, value).bytes <= c->promoted;
 }
 
 static void raise_cached_weights(struct st_plan *plan, uint32_t most)
@@ -147,8 +149,8 @@ static void raise_cached_chunks(struct st_plan *plan, uint32_t most)
     st_plan_size(plan, needed);
     c.room = chunk_bytes(plan, *chunks) + plan->capacity.bytes[STRATA_TIER_HOST] - needed[STRATA_TIER_HOST];
     if (plan->policy.cache != ST_AUTO_BYTES)
-        c.promoted = plan->sums->state_bytes[*chunks] + plan->policy.cache - st_plan_promoted(plan);
-    raise(&c, smaller(most, st_place_chunks_before_early(plan)));
+        c.promoted = st_plan_cached(plan, *chunks).bytes + plan->policy.cache - st_plan_promoted(plan);
+    raise(&c, smaller(most, st_plan_cacheable(plan)));
 }
 
 /* --- slots --- */

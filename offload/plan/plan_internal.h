@@ -8,6 +8,7 @@
  * plan_predicates.h  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_sums.c    sums that make both quick
+ * plan_early.c   the same where some pages are updated early
  * emit*.c        the program (emit_internal.h) */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_INTERNAL_H
@@ -47,6 +48,21 @@ struct st_layout {
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each */
 };
 
+/* Pages that are updated early (plan_early.c). */
+struct st_early_mix {
+    uint32_t *may;    /* [page_count + 1]: pages before this one that may be, whatever is decided */
+    uint32_t *chunks; /* the same of chunks that are, */
+    uint64_t *bytes;  /* and of their state, */
+    uint64_t largest; /* of which this is the largest one's: by decisions that leave */
+    uint32_t low, pages; /* the lowest that could be, and how many are */
+};
+/* Of so many chunks, the first that are not updated early: bytes of their state, and of the largest of all others; the first chunk
+ * behind them. */
+struct st_cached_sums {
+    uint64_t bytes, largest_left;
+    uint32_t end;
+};
+
 /* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
  * counted. */
 struct st_plan_sums {
@@ -61,7 +77,6 @@ struct st_plan_sums {
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t *plain;                /* [page_count + 1]: plain pages before this one */
-    uint64_t *early;                /* [page_count + 1]: bytes of state of the pages before this one that may be updated early */
     uint32_t lowest_layer;          /* that backward must reach; layer_count: none */
     uint32_t last[2];               /* pages whose gradients leave last, of a lookup's layer and of the lowest other one */
     uint32_t block_pages[2];        /* the first page of the first block's, the first after the last one's */
@@ -76,18 +91,23 @@ struct st_plan_sums {
                                                              have: most of any block, at least 1 */
     bool trained_f32;                                     /* every trained group is stored in fp32 */
     bool slices_save; /* the plain pages' shards and a slot for one are smaller than the pages */
+    struct st_early_mix mix; /* of the decisions that were last asked about */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
-/* Whether a page could be updated early, whatever is decided. */
-bool st_plan_may_be_early(const struct st_plan *plan, uint32_t page);
+strata_status st_plan_early_make(struct st_plan *plan, struct st_early_mix *mix);
+void st_plan_early_free(struct st_early_mix *mix);
+/* Bytes of the state of all pages that are updated early; how many chunks may be cached; sums over so many of these. */
+uint64_t st_plan_early_bytes(const struct st_plan *plan);
+uint32_t st_plan_cacheable(const struct st_plan *plan);
+struct st_cached_sums st_plan_cached(const struct st_plan *plan, uint32_t count);
 /* Pages that are equal, in themselves and by the decisions: one of them, and how many they are. */
 struct st_alike {
     uint32_t page, count;
 };
 #define ST_ALIKE_MAX 2u
 /* The pages from `page` on, up to *end, returned, in one or two parts; returns how many.  Two: every so often one's state is
- * streamed. */
+ * streamed, or one is updated early. */
 uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end);
 
 /* What a buffer of so many bytes takes on the device. */

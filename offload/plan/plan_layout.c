@@ -316,20 +316,20 @@ static enum st_where chunk_state(const struct st_plan *plan, uint32_t i)
 static uint64_t size_chunks(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t *before = plan->sums->state_bytes;
+    const uint64_t *before = plan->sums->state_bytes, all = before[plan->program.chunk_count];
     const uint32_t on_device = st_place_device_chunks(plan);
-    uint32_t in_memory = plan->program.chunk_count;
+    struct st_cached_sums in_memory = {.bytes = all};
 
     if (plan->policy.forward_only)
         return 0;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
-        in_memory = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
-    st_walk_take_many(k, plan->policy.optimizer_tier, st_place_early_bytes(plan), 1);
+        in_memory = st_plan_cached(plan, plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device);
+    st_walk_take_many(k, plan->policy.optimizer_tier, st_plan_early_bytes(plan), 1);
     st_walk_take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
-    st_walk_take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
+    st_walk_take_many(k, STRATA_TIER_HOST, in_memory.bytes - before[on_device], 1);
     if (!saves(k))
-        st_walk_take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
-    return plan->sums->state_largest[in_memory];
+        st_walk_take_many(k, STRATA_TIER_NVME, all - in_memory.bytes, 1);
+    return in_memory.largest_left;
 }
 
 /* Lays out where the state is between updates, and where checkpoints have it. */

@@ -82,34 +82,31 @@ static inline bool st_place_device_update(const struct st_plan *plan, uint32_t p
     return st_place_device_state(plan, page) || st_place_streamed(plan, page);
 }
 
-/* Pages from here on are updated early, those that may be: above what is on the device, and above the last to have gradients. */
-static inline uint32_t st_place_first_early(const struct st_plan *plan)
+/* The lowest page that may be updated early: above what is on the device, and above the last to have gradients. */
+static inline uint32_t st_place_early_low(const struct st_plan *plan)
 {
-    const uint32_t count = plan->program.workload.page_count, *last = plan->sums->last;
-    uint32_t first = count - plan->decided.early_pages;
+    const uint32_t *last = plan->sums->last;
+    uint32_t low = plan->decided.device_state_pages;
 
     if (plan->decided.early_pages == 0 || plan->decided.streamed > 0)
-        return count;
+        return plan->program.workload.page_count;
     for (uint32_t i = 0; i < 2; i++)
-        first = last[i] != ST_NO_PAGE && last[i] >= first ? last[i] + 1 : first;
-    return first < plan->decided.device_state_pages ? plan->decided.device_state_pages : first;
+        low = last[i] != ST_NO_PAGE && last[i] >= low ? last[i] + 1 : low;
+    return low;
+}
+
+/* How many are, from page `first` on, which is none below that one. */
+static inline uint32_t st_place_early_from(const struct st_plan *plan, uint32_t first)
+{
+    const uint32_t *may = plan->sums->mix.may, all = may[plan->program.workload.page_count];
+    const uint64_t of = all - may[st_place_early_low(plan)], pages = plan->decided.early_pages;
+
+    return of <= pages ? all - may[first] : (uint32_t)(((all - may[first]) * pages + of - 1) / of);
 }
 
 static inline bool st_place_early(const struct st_plan *plan, uint32_t page)
 {
-    return page >= st_place_first_early(plan) && st_plan_may_be_early(plan, page);
-}
-
-/* Bytes of the state of all pages that are, and how many chunks come before theirs. */
-static inline uint64_t st_place_early_bytes(const struct st_plan *plan)
-{
-    return plan->sums->early[plan->program.workload.page_count] - plan->sums->early[st_place_first_early(plan)];
-}
-static inline uint32_t st_place_chunks_before_early(const struct st_plan *plan)
-{
-    const uint32_t first = st_place_first_early(plan);
-
-    return first < plan->program.workload.page_count ? plan->program.pages[first].chunk_first : plan->program.chunk_count;
+    return page >= st_place_early_low(plan) && st_place_early_from(plan, page) > st_place_early_from(plan, page + 1);
 }
 
 /* Every slice. */

@@ -176,32 +176,6 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
     return STRATA_OK;
 }
 
-/* What the host can update early: a plain page that is trained whole, so that none of it has to be copied to its other version.
- */
-bool st_plan_may_be_early(const struct st_plan *plan, uint32_t p)
-{
-    const struct st_workload *w = &plan->program.workload;
-    const struct st_page *page = &w->pages[p];
-
-    if (st_workload_opaque(w) || !st_page_is_plain(page) || !st_place_trained(plan, p))
-        return false;
-    for (uint32_t i = 0; i < page->group_count; i++)
-        if (page->groups[i].kind == ST_GROUP_FROZEN)
-            return false;
-    return true;
-}
-
-static void sum_early(const struct st_plan *plan, struct st_plan_sums *sums)
-{
-    sums->early[0] = 0;
-    for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
-        const uint32_t first = plan->program.pages[p].chunk_first, end = first + plan->program.pages[p].chunk_count;
-
-        sums->early[p + 1] =
-            sums->early[p] + (st_plan_may_be_early(plan, p) ? sums->state_bytes[end] - sums->state_bytes[first] : 0);
-    }
-}
-
 static bool slices_save(const struct st_program *program)
 {
     const struct st_workload *w = &program->workload;
@@ -236,7 +210,6 @@ strata_status st_plan_sums_make(struct st_plan *plan)
         return st_nomem(sizeof(*sums));
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->plain = malloc(((size_t)w->page_count + 1) * sizeof(*sums->plain));
-    sums->early = malloc(((size_t)w->page_count + 1) * sizeof(*sums->early));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
@@ -246,7 +219,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->plain == NULL || sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL ||
         sums->state_bytes == NULL || sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL ||
-        sums->exchanged == NULL || sums->early == NULL)
+        sums->exchanged == NULL || st_plan_early_make(plan, &sums->mix) != STRATA_OK)
         return st_nomem(0);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -259,7 +232,6 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     for (uint32_t p = 0; p < w->page_count; p++)
         sums->plain[p + 1] = sums->plain[p] + st_page_is_plain(&w->pages[p]);
     sum_chunks(plan, sums);
-    sum_early(plan, sums);
     sum_spaces(plan, sums);
     sum_exchanges(plan, sums);
     sums->trained_f32 = trained_f32(w);
@@ -273,7 +245,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     if (sums == NULL)
         return;
     free(sums->plain);
-    free(sums->early);
+    st_plan_early_free(&sums->mix);
     free(sums->internals_from);
     free(sums->internals_most);
     free(sums->experts_most);
@@ -300,19 +272,33 @@ static uint32_t streamed_before(const struct st_plan *plan, uint32_t count)
     return (uint32_t)((uint64_t)count * plan->decided.streamed / ST_STREAMED_PARTS);
 }
 
-/* Pages [first, *end) of a run, of which streamed ones stand between others: the first of either kind, and how many there are.
- * Of several ranks each page has other slices, so that only neighbours are counted together. */
-static uint32_t part_streamed(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t first, uint32_t *end)
+/* Of the pages from `first` up to `end`, how many are streamed, or, where none is, updated early. */
+static uint32_t special_among(const struct st_plan *plan, uint32_t first, uint32_t end)
 {
     const uint32_t *plain = plan->sums->plain, low = plain[plan->decided.device_state_pages];
-    const uint32_t streamed = streamed_before(plan, plain[*end] - low) - streamed_before(plan, plain[first] - low);
-    const bool is = st_place_streamed(plan, first);
+
+    if (plan->decided.streamed == 0)
+        return st_place_early_from(plan, first) - st_place_early_from(plan, end);
+    return streamed_before(plan, plain[end] - low) - streamed_before(plan, plain[first] - low);
+}
+
+static bool is_special(const struct st_plan *plan, uint32_t page)
+{
+    return plan->decided.streamed == 0 ? st_place_early(plan, page) : st_place_streamed(plan, page);
+}
+
+/* Pages [first, *end) of a run, of which such ones stand between others: the first of either kind, and how many there are.
+ * Of several ranks each page has other slices, so that only neighbours are counted together. */
+static uint32_t part(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t first, uint32_t *end)
+{
+    const uint32_t special = special_among(plan, first, *end);
+    const bool is = is_special(plan, first);
     uint32_t other = first;
 
-    parts[0] = (struct st_alike){first, is ? streamed : *end - first - streamed};
+    parts[0] = (struct st_alike){first, is ? special : *end - first - special};
     if (parts[0].count == *end - first)
         return 1;
-    while (st_place_streamed(plan, other) == is)
+    while (is_special(plan, other) == is)
         other++;
     parts[1] = (struct st_alike){other, *end - first - parts[0].count};
     if (plan->program.ranks == 1)
@@ -330,10 +316,11 @@ uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan
     *end = cut(*end, page, plan->decided.cached_weight_pages);
     *end = cut(*end, page, plan->decided.device_accum_pages);
     *end = cut(*end, page, plan->decided.host_grad_pages);
-    *end = cut(*end, page, st_place_first_early(plan));
-    if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && st_page_is_plain(st_place_page(plan, page)) &&
-        st_place_trained(plan, page))
-        return part_streamed(parts, plan, page, end);
+    *end = cut(*end, page, st_place_early_low(plan));
+    if (plan->decided.streamed > 0 ? page >= plan->decided.device_state_pages &&
+                                         st_page_is_plain(st_place_page(plan, page)) && st_place_trained(plan, page)
+                                   : page >= st_place_early_low(plan))
+        return part(parts, plan, page, end);
     parts[0] = (struct st_alike){page, *end - page};
     return 1;
 }

@@ -204,13 +204,13 @@ static void add_state(struct st_moved *moved, const struct st_plan *plan)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
     const uint32_t from = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
-    const uint64_t early = st_place_early_bytes(plan);
+    const uint64_t early = st_plan_early_bytes(plan);
     struct st_traffic *t = &moved->in[st_plan_update_window(plan)];
     uint64_t bytes;
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)
         return;
-    bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from] - early;
+    bytes = plan->sums->state_bytes[plan->program.chunk_count] - st_plan_cached(plan, from).bytes - early;
     t->read += bytes;
     t->write += bytes;
     moved->in[ST_WINDOW_BACKWARD].read += early;

@@ -44,7 +44,7 @@ struct st_policy {
     strata_tier activation_tier;            /* of activation checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
     enum st_update_policy update; /* AUTO: the one evaluated to be faster; in_backward only if nothing needs the whole norm first */
-    uint32_t early; /* gated: of ST_EARLY_PARTS of the pages, the top-most, as far as they fit, or ST_EARLY_AUTO; 0: none */
+    uint32_t early; /* gated: of ST_EARLY_PARTS of the pages, as far as they fit, or ST_EARLY_AUTO; 0: none */
     enum st_accumulation accumulation; /* AUTO: the one evaluated to be faster */
     uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
     enum st_wire wire;                 /* how sums go to other ranks; BF16 changes bits */

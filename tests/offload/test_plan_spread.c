@@ -33,7 +33,9 @@ static const struct st_policy nvme_gated = {.param_tier = STRATA_TIER_HOST,
 
 static bool spread(const struct st_plan *plan, uint32_t chunk)
 {
-    return chunk >= st_place_device_chunks(plan) && plan->program.chunks[chunk].group != ST_GROUP_FROZEN;
+    const struct st_chunk *c = &plan->program.chunks[chunk];
+
+    return chunk >= st_place_device_chunks(plan) && c->group != ST_GROUP_FROZEN && !plan->program.pages[c->page].early;
 }
 
 static bool of_table(const struct st_plan *plan, uint32_t chunk)
@@ -61,17 +63,23 @@ static uint32_t on_disk_of(const struct st_plan *plan)
 
 /* --- invariants --- */
 
-/* As many bytes lie in host memory and on the disk as if the first chunks were the cached ones. */
+/* As many bytes lie in host memory and on the disk as if the first chunks were the cached ones, of those that are not updated
+ * early. */
 static void bytes_are_those_decided(const struct st_plan *plan)
 {
-    const uint64_t *before = plan->sums->state_bytes;
     const uint32_t first = st_place_device_chunks(plan);
-    const uint32_t decided = plan->decided.cached_chunks > first ? plan->decided.cached_chunks : first;
-    uint64_t cached = 0, on_disk = 0;
+    uint32_t left = plan->decided.cached_chunks > first ? plan->decided.cached_chunks - first : 0;
+    uint64_t cached = 0, on_disk = 0, want = 0, all = 0;
 
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         const struct st_chunk *chunk = &plan->program.chunks[i];
+        const uint64_t bytes = chunk->group != ST_GROUP_FROZEN ? chunk->bytes : 0;
 
+        if (i >= first && !plan->program.pages[chunk->page].early && left > 0) {
+            left--;
+            want += bytes;
+        }
+        all += i >= first ? bytes : 0;
         if (spread(plan, i))
             assert_true(chunk->state == ST_WHERE_HOST || chunk->state == ST_WHERE_NVME);
         if (chunk->state == ST_WHERE_HOST)
@@ -79,8 +87,8 @@ static void bytes_are_those_decided(const struct st_plan *plan)
         else if (chunk->state == ST_WHERE_NVME)
             on_disk += chunk->bytes;
     }
-    assert_int_equal(cached, before[decided] - before[first]);
-    assert_int_equal(on_disk, before[plan->program.chunk_count] - before[decided]);
+    assert_int_equal(cached, want);
+    assert_int_equal(on_disk, all - want);
 }
 
 static void frozen_chunks_have_no_state(const struct st_plan *plan)
@@ -320,6 +328,30 @@ TEST(many_sizes_stay_as_decided)
     }
     assert_true(check_parts(&w, &policy) > parts / 2);
     st_workload_fini(&w);
+}
+
+/* Every second page is updated early, and none of its state is cached. */
+TEST(early_pages_leave_the_cache_to_the_others)
+{
+    struct st_policy policy = nvme_gated;
+    struct st_workload w;
+    uint32_t some = 0, early = 0;
+
+    policy.early = ST_EARLY_PARTS / 2;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t part = 0; part <= parts; part++) {
+        struct st_plan *plan = plan_with_part(&w, &policy, part);
+
+        check(plan);
+        for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+            if (plan->program.pages[plan->program.chunks[i].page].early)
+                assert_int_equal(plan->program.chunks[i].state, ST_WHERE_NVME);
+        some += cached_of(plan) > 0 && on_disk_of(plan) > 0 && plan->program.early_pages > 0;
+        early = plan->program.early_pages > early ? plan->program.early_pages : early;
+        st_plan_destroy(plan);
+    }
+    st_workload_fini(&w);
+    assert_true(some > parts / 4 && early > 2);
 }
 
 /* --- random cases --- */
