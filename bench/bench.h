@@ -97,6 +97,8 @@ struct bench_step_opts {
     double load; /* scale compute to take this many times as long as the rest of the step; 0: use the machine's rates */
     bool only;   /* only the config's own schedule */
     bool ops;    /* also time every call of the device's ops: not if paced */
+    const char *beside; /* another policy of updates, in turns with the config's own; NULL: none */
+    double clip_rate;   /* share of steps whose early updates are made again, as if they had been clipped */
     const struct bench_budget *budgets; /* several: the config's own schedule with each, in turns; else the machine's budget */
     uint32_t budget_count;              /* at most BENCH_BUDGETS_MAX */
     struct bench_hooks hooks;

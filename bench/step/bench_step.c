@@ -6,7 +6,8 @@
  * machine file.
  *
  * With several budgets of device memory, the configuration's own schedule runs with each in turns, in reverse order every other
- * round; the cost of a smaller budget is the median step of the largest budget divided by its own. */
+ * round; the cost of a smaller budget is the median step of the largest budget divided by its own.  So does it with another one
+ * that it is compared with. */
 #include "bench/step/step_case.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -22,7 +23,7 @@
 #include <string.h>
 
 #define CASES_MAX 8u /* schedules, or budgets */
-#define ROUNDS    2u /* with several budgets */
+#define ROUNDS    2u /* of cases that take turns */
 #define SIM_OPS   2000000u
 
 struct variant {
@@ -78,15 +79,23 @@ static strata_status fill_tokens(struct step_bench *b)
 
 /* --- cases --- */
 
-static double predicted(const struct st_plan *plan, const struct st_machine *machine, strata_status *st)
+/* Of a steady step, and of what a dropped one costs the next. */
+static strata_status predict(const struct step_bench *b, struct step_case *c)
 {
+    const struct st_program *program = &c->plan->program;
     struct st_simulation sim;
+    strata_status st;
 
-    *st = STRATA_OK;
-    if (!st_simulate_possible(&plan->program, machine) || plan->program.op_count > SIM_OPS)
-        return NAN;
-    *st = st_simulate(&sim, &plan->program, machine);
-    return *st == STRATA_OK ? sim.seconds : NAN;
+    c->forecast = NAN;
+    if (!st_simulate_possible(program, &c->machine) || program->op_count > SIM_OPS)
+        return STRATA_OK;
+    st = st_simulate(&sim, program, &c->machine);
+    c->redo = 0;
+    if (st == STRATA_OK && b->opts->clip_rate > 0 && program->early_pages > 0)
+        st = st_simulate_redo(&c->redo, program, &c->machine);
+    if (st == STRATA_OK)
+        c->forecast = sim.seconds + b->opts->clip_rate * c->redo;
+    return st;
 }
 
 /* Both arenas are in this machine's memory, whatever a file says about the rehearsed machine; a GPU's own memory is not. */
@@ -119,23 +128,20 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     if (st != STRATA_OK)
         return st;
     st_figures_make(&c->figures, &c->plan->program, &c->machine);
-    c->forecast = predicted(c->plan, &c->machine, &st);
-    return st;
+    return predict(b, c);
 }
 
 /* Computes the bounds from the rates of the case's own probes.  Whether host memory can be pinned is known since the engine. */
-static strata_status settle(struct step_case *c)
+static strata_status settle(const struct step_bench *b, struct step_case *c)
 {
     struct st_machine rates;
-    strata_status st = STRATA_OK;
 
     step_median_rates(&rates, c);
     st_figures_make(&c->figures, &c->plan->program, &rates);
-    if (c->staged.bytes > 0) {
-        st_rates_stage(&c->machine.rates, c->plan->program.needed[STRATA_TIER_HOST], &c->staged);
-        c->forecast = predicted(c->plan, &c->machine, &st);
-    }
-    return st;
+    if (c->staged.bytes == 0)
+        return STRATA_OK;
+    st_rates_stage(&c->machine.rates, c->plan->program.needed[STRATA_TIER_HOST], &c->staged);
+    return predict(b, c);
 }
 
 static void free_cases(struct step_case *cases, uint32_t count)
@@ -149,15 +155,15 @@ static void free_cases(struct step_case *cases, uint32_t count)
 
 /* --- one budget: the schedules one after the other --- */
 
+static const char *const updates[] = {
+    [ST_UPDATE_SERIAL] = "serial",
+    [ST_UPDATE_GATED] = "gated",
+    [ST_UPDATE_IN_BACKWARD] = "in_backward",
+    [ST_UPDATE_SPECULATIVE] = "speculative",
+};
+
 static void name_variant(char name[64], const struct variant *v, bool accumulates)
 {
-    static const char *const updates[] = {
-        [ST_UPDATE_SERIAL] = "serial",
-        [ST_UPDATE_GATED] = "gated",
-        [ST_UPDATE_IN_BACKWARD] = "in_backward",
-        [ST_UPDATE_SPECULATIVE] = "speculative",
-    };
-
     snprintf(name, 64, "%s%s", updates[v->update],
              !accumulates                                ? ""
              : v->accumulation == ST_ACCUMULATE_VERTICAL ? " vertical"
@@ -167,7 +173,7 @@ static void name_variant(char name[64], const struct variant *v, bool accumulate
 /* Lists the schedules, the config's own first. */
 static uint32_t list_variants(const struct step_bench *b, const struct st_policy *policy, struct variant out[CASES_MAX])
 {
-    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_update_policy others[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool accumulates = b->of->workload.grad_accum > 1;
     const enum st_update_policy own = policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
@@ -178,13 +184,35 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
         for (size_t o = 0; o < (accumulates ? 2u : 1u); o++) {
             const enum st_accumulation order = accumulates ? orders[o] : policy->accumulation;
 
-            if ((updates[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) ||
-                (updates[u] == own && order == policy->accumulation))
+            if ((others[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) ||
+                (others[u] == own && order == policy->accumulation))
                 continue;
-            out[count++] = (struct variant){.update = updates[u], .accumulation = order};
+            out[count++] = (struct variant){.update = others[u], .accumulation = order};
         }
     }
     return count;
+}
+
+static strata_status plan_variant(struct step_bench *b, struct step_case *c, const struct st_policy *base, const struct variant *v)
+{
+    struct st_policy policy = *base;
+
+    policy.update = v->update == ST_UPDATE_SPECULATIVE ? ST_UPDATE_GATED : v->update;
+    policy.early = v->update != ST_UPDATE_SPECULATIVE ? 0 : base->early != 0 ? base->early : ST_EARLY_AUTO;
+    policy.accumulation = v->accumulation;
+    name_variant(c->name, v, b->of->workload.grad_accum > 1);
+    c->machine = b->machine;
+    return plan_case(b, c, &policy);
+}
+
+static strata_status print_case(struct step_bench *b, struct step_case *c, double fastest)
+{
+    const strata_status st = settle(b, c);
+
+    if (st != STRATA_OK)
+        return st;
+    step_print_row(b, c, fastest);
+    return step_print_ops(b, c);
 }
 
 static strata_status run_schedules(struct step_bench *b, const struct st_policy *base)
@@ -195,48 +223,24 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         struct step_case *c = calloc(1, sizeof(*c));
-        struct st_policy policy = *base;
 
         if (c == NULL)
             return st_nomem(sizeof(*c));
-        policy.update = variants[i].update == ST_UPDATE_SPECULATIVE ? ST_UPDATE_GATED : variants[i].update;
-        policy.early = variants[i].update == ST_UPDATE_SPECULATIVE ? base->early : 0;
-        policy.accumulation = variants[i].accumulation;
-        name_variant(c->name, &variants[i], b->of->workload.grad_accum > 1);
-        c->machine = b->machine;
-        st = plan_case(b, c, &policy);
+        st = plan_variant(b, c, base, &variants[i]);
         if (st == STRATA_OK && b->opts->device != NULL)
             st = step_run(b, c, b->opts->steps, false);
         if (st == STRATA_OK)
-            st = settle(c);
-        if (st == STRATA_OK) {
-            step_print_row(b, c, NAN);
-            st = step_print_ops(b, c);
-        }
+            st = print_case(b, c, NAN);
         free_cases(c, 1);
     }
     return st;
 }
 
-/* --- several budgets, in turns --- */
+/* --- several cases, in turns --- */
 
-static uint64_t device_bytes(const struct step_case *c)
+static strata_status run_rounds(struct step_bench *b, struct step_case *cases, uint32_t count)
 {
-    return c->machine.capacity.bytes[STRATA_TIER_DEVICE];
-}
-
-static double largest_seconds(const struct step_bench *b, const struct step_case *cases)
-{
-    uint32_t largest = 0;
-
-    for (uint32_t i = 1; i < b->opts->budget_count; i++)
-        largest = device_bytes(&cases[i]) > device_bytes(&cases[largest]) ? i : largest;
-    return b->opts->device != NULL ? bench_median(cases[largest].seconds, cases[largest].done) : cases[largest].forecast;
-}
-
-static strata_status run_rounds(struct step_bench *b, struct step_case *cases)
-{
-    const uint32_t count = b->opts->budget_count, rounds = b->opts->device != NULL ? ROUNDS : 0;
+    const uint32_t rounds = b->opts->device != NULL ? ROUNDS : 0;
     strata_status st = STRATA_OK;
 
     for (uint32_t round = 0; round < rounds; round++) {
@@ -250,6 +254,38 @@ static strata_status run_rounds(struct step_bench *b, struct step_case *cases)
         }
     }
     return st;
+}
+
+/* The schedule of the configuration, and the one beside it. */
+static strata_status run_beside(struct step_bench *b, const struct st_policy *base, enum st_update_policy beside)
+{
+    const struct variant variants[] = {{base->early != 0 ? ST_UPDATE_SPECULATIVE : base->update, base->accumulation},
+                                       {beside, base->accumulation}};
+    struct step_case *cases = calloc(2, sizeof(*cases));
+    strata_status st = cases != NULL ? STRATA_OK : st_nomem(2 * sizeof(*cases));
+
+    for (uint32_t i = 0; i < 2 && st == STRATA_OK; i++)
+        st = plan_variant(b, &cases[i], base, &variants[i]);
+    if (st == STRATA_OK)
+        st = run_rounds(b, cases, 2);
+    for (uint32_t i = 0; i < 2 && st == STRATA_OK; i++)
+        st = print_case(b, &cases[i], NAN);
+    free_cases(cases, 2);
+    return st;
+}
+
+static uint64_t device_bytes(const struct step_case *c)
+{
+    return c->machine.capacity.bytes[STRATA_TIER_DEVICE];
+}
+
+static double largest_seconds(const struct step_bench *b, const struct step_case *cases)
+{
+    uint32_t largest = 0;
+
+    for (uint32_t i = 1; i < b->opts->budget_count; i++)
+        largest = device_bytes(&cases[i]) > device_bytes(&cases[largest]) ? i : largest;
+    return b->opts->device != NULL ? step_seconds(b, &cases[largest]) : cases[largest].forecast;
 }
 
 static strata_status run_budgets(struct step_bench *b, const struct st_policy *policy)
@@ -268,14 +304,9 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
         st = plan_case(b, &cases[i], policy);
     }
     if (st == STRATA_OK)
-        st = run_rounds(b, cases);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        st = settle(&cases[i]);
-        if (st != STRATA_OK)
-            break;
-        step_print_row(b, &cases[i], largest_seconds(b, cases));
-        st = step_print_ops(b, &cases[i]);
-    }
+        st = run_rounds(b, cases, count);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = print_case(b, &cases[i], largest_seconds(b, cases));
     free_cases(cases, count);
     return st;
 }
@@ -316,11 +347,14 @@ static void print_machine(const struct step_bench *b, FILE *out)
              m->rates.update * 1e-9, m->rates.read * 1e-9, m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
-static strata_status run_all(struct step_bench *b, FILE *out)
+static strata_status run_all(struct step_bench *b, enum st_update_policy beside, FILE *out)
 {
     struct st_policy policy;
     strata_status st = resolve_policy(b, &policy);
 
+    if (st == STRATA_OK && beside == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
+        st = st_error(STRATA_E_INVAL, "--beside in_backward: clipping, or a step that may be skipped, needs the whole gradient "
+                                      "first; set gradient_clipping to 0 and bf16.check_grad_overflow to false");
     if (st == STRATA_OK)
         st = fill_tokens(b);
     if (st == STRATA_OK)
@@ -330,6 +364,8 @@ static strata_status run_all(struct step_bench *b, FILE *out)
     if (st != STRATA_OK)
         return st;
     print_machine(b, out);
+    if (beside != ST_UPDATE_AUTO)
+        return run_beside(b, &policy, beside);
     return b->opts->budget_count > 1 ? run_budgets(b, &policy) : run_schedules(b, &policy);
 }
 
@@ -349,6 +385,26 @@ static strata_status check_device(const struct step_bench *b)
         return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts", file);
     if (strncmp(device, "cuda", 4) == 0 && is_host)
         return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", file);
+    return STRATA_OK;
+}
+
+/* *beside: AUTO for none. */
+static strata_status check_turns(const struct step_bench *b, enum st_update_policy *beside)
+{
+    const char *name = b->opts->beside;
+    const uint32_t first = b->opts->clip_rate > 0 ? step_first_dropped(b->opts->clip_rate) : 0;
+
+    *beside = ST_UPDATE_AUTO;
+    for (size_t i = ST_UPDATE_SERIAL; name != NULL && i < sizeof(updates) / sizeof(updates[0]); i++)
+        if (strcmp(name, updates[i]) == 0)
+            *beside = (enum st_update_policy)i;
+    if (name != NULL && *beside == ST_UPDATE_AUTO)
+        return st_error(STRATA_E_INVAL, "--beside: no update is called \"%s\": serial, gated, in_backward or speculative", name);
+    if (name != NULL && b->opts->budget_count > 1)
+        return st_error(STRATA_E_INVAL, "--beside and several budgets of --device-memory: leave one out");
+    if (b->opts->clip_rate > 0 && b->opts->device != NULL && first >= b->opts->steps)
+        return st_error(STRATA_E_INVAL, "--clip-rate %g: none of %u steps follows one that is dropped: ask for at least %u --steps",
+                        b->opts->clip_rate, b->opts->steps, first + 1);
     return STRATA_OK;
 }
 
@@ -379,6 +435,7 @@ static bool uses_disk(const struct st_config *c)
 strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
 {
     struct step_bench *b = calloc(1, sizeof(*b));
+    enum st_update_policy beside;
     strata_status st;
 
     if (b == NULL)
@@ -392,7 +449,9 @@ strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
     b->disk = uses_disk(&b->config);
     st = check_device(b);
     if (st == STRATA_OK)
-        st = run_all(b, out);
+        st = check_turns(b, &beside);
+    if (st == STRATA_OK)
+        st = run_all(b, beside, out);
     free(b->tokens);
     free(b->targets);
     free(b);

@@ -21,12 +21,13 @@ struct step_case {
     struct st_machine machine; /* with its budget, and the rates of the first probe */
     struct st_plan *plan;
     struct st_figures figures; /* at the rates of the first probe; at the end, the medians of all */
-    double forecast;           /* predicted seconds; NaN: not available */
+    double forecast, redo;     /* predicted seconds, and how many more after a step that is dropped; NaN: not available */
     struct st_machine probed[STEP_PROBES];
     uint32_t probe_count;
     struct st_staged staged;                                        /* of the engine's host memory */
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
     double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
+    bool redone[BENCH_REPEATS_MAX]; /* it made the early updates of the step before it again */
     uint32_t done;
     struct st_traffic moved;           /* of one steady step */
     struct st_op_times *op_times;      /* NULL: off */
@@ -64,6 +65,10 @@ strata_status step_probe(const struct step_bench *b, struct st_machine *machine)
 strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until, bool keep);
 /** Put the medians of the probes in place of the rates of the case's machine; host memory that is not pinned counts. */
 void step_median_rates(struct st_machine *out, const struct step_case *c);
+/** The median of its steps; with a clip rate the median of those that made early updates again counts by that rate. */
+double step_seconds(const struct step_bench *b, const struct step_case *c);
+/** The first step, from 1 on, after which early updates are dropped. */
+uint32_t step_first_dropped(double clip_rate);
 
 /* step_row.c */
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#define HIDDEN 12u /* numbers that are in the sentence but not in the table */
+#define HIDDEN 14u /* numbers that are in the sentence but not in the table */
 
 /* Numbers that are not available are NaN. */
 struct figures {
@@ -28,7 +28,7 @@ static struct figures compute(const struct step_bench *b, const struct step_case
     const bool ran = b->opts->device != NULL;
     const struct st_workload *w = &c->plan->program.workload;
     const double tokens = (double)w->micro_batch * w->seq * w->grad_accum;
-    const double seconds = ran ? bench_median(c->seconds, c->done) : c->forecast;
+    const double seconds = ran ? step_seconds(b, c) : c->forecast;
     struct figures f = {.seconds = seconds,
                         .bound = c->figures.bounds.schedule > 0 ? c->figures.bounds.schedule : NAN,
                         .mfu = over(w->model_flops_per_token * tokens / seconds, b->ceiling.flops),
@@ -41,6 +41,15 @@ static struct figures compute(const struct step_bench *b, const struct step_case
         f.download = link_ratio(c->moved.download, c->download_ms, c->done, c->figures.machine.rates.download);
     }
     return f;
+}
+
+static uint32_t redone_of(const struct step_case *c)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < c->done; i++)
+        count += c->redone[i];
+    return count;
 }
 
 static void print_part(FILE *file, const char *what, double value)
@@ -61,6 +70,8 @@ static void print_sentence(const struct step_bench *b, const struct step_case *c
     print_part(file, "upload by link alone", f->upload);
     print_part(file, "download by link alone", f->download);
     print_part(file, "practicality", f->practicality);
+    if (c->plan->program.early_pages > 0)
+        st_print(file, ", %u pages updated early, again in %u of %u steps", c->plan->program.early_pages, redone_of(c), c->done);
     if (!isnan(c->beside_bytes))
         st_print(file, ", %.0f MB of the device beside the arena", c->beside_bytes * 1e-6);
     st_print(file, "\n");
@@ -72,7 +83,8 @@ void step_print_row(struct step_bench *b, const struct step_case *c, double fast
     static const char *const names[] = {
         "predicted_ms", "bound_ms",      "step/bound",    "hardware_ms", "stall_ms",         "upload_mb",      "down_mb",
         "read_mb",      "write_mb",      "step/hardware", "mfu",         "model_tflop",      "ceiling_tflops", "ceiling_size",
-        "upload/link",  "download/link", "practicality",  "device_mb",   "device_beside_mb", "peak_rss_mb",    "planned_rss_mb"};
+        "upload/link",  "download/link", "practicality",  "device_mb",   "device_beside_mb", "peak_rss_mb",    "planned_rss_mb",
+        "early_pages",  "redone"};
     const bool ran = b->opts->device != NULL;
     const struct st_workload *w = &c->plan->program.workload;
     const struct st_traffic *moved = ran ? &c->moved : &c->figures.traffic[st_phase_index(ST_PHASE_BODY)];
@@ -98,7 +110,9 @@ void step_print_row(struct step_bench *b, const struct step_case *c, double fast
                             (double)c->plan->program.needed[STRATA_TIER_DEVICE] * 1e-6,
                             c->beside_bytes * 1e-6,
                             ran ? (double)st_stats_rss_peak_bytes() * 1e-6 : NAN,
-                            (double)c->plan->rss_bytes_max * 1e-6};
+                            (double)c->plan->rss_bytes_max * 1e-6,
+                            c->plan->program.early_pages,
+                            ran ? (double)redone_of(c) : (double)NAN};
     const struct bench_row row = {.name = ran ? "step" : "step (predicted)",
                                   .variant = c->name,
                                   .seconds = f.seconds,

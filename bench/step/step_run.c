@@ -124,8 +124,39 @@ static strata_status measure_ceiling(struct step_bench *b)
 
 /* --- steps --- */
 
+/* Steps are dropped at equal distances, the first half of one from the start. */
+static bool is_dropped(double clip_rate, uint32_t step)
+{
+    return floor(step * clip_rate + 0.5) > floor((step - 1) * clip_rate + 0.5);
+}
+
+uint32_t step_first_dropped(double clip_rate)
+{
+    uint32_t step = 1;
+
+    while (!is_dropped(clip_rate, step))
+        step++;
+    return step;
+}
+
+double step_seconds(const struct step_bench *b, const struct step_case *c)
+{
+    double kept[BENCH_REPEATS_MAX], redone[BENCH_REPEATS_MAX];
+    uint32_t kept_count = 0, redone_count = 0;
+
+    for (uint32_t i = 0; i < c->done; i++)
+        if (c->redone[i])
+            redone[redone_count++] = c->seconds[i];
+        else
+            kept[kept_count++] = c->seconds[i];
+    if (kept_count == 0 || redone_count == 0)
+        return bench_median(c->seconds, c->done);
+    return (1 - b->opts->clip_rate) * bench_median(kept, kept_count) + b->opts->clip_rate * bench_median(redone, redone_count);
+}
+
 static void take_result(struct step_case *c, const struct st_step_result *result)
 {
+    c->redone[c->done] = result->early_redone;
     c->seconds[c->done] = result->seconds;
     c->stall_ms[c->done] = result->stall_ms;
     c->upload_ms[c->done] = result->busy_ms[STRATA_LANE_UPLOAD];
@@ -158,6 +189,8 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
         if (st != STRATA_OK)
             break;
         take_result(c, &result);
+        if (is_dropped(b->opts->clip_rate, c->done))
+            st_engine_early_drop(engine);
         bench_progress(&b->setup, "step", c->done);
         if ((c->done - begin) % between == 0)
             st = probe_again(b, c, what);

@@ -110,6 +110,8 @@ static strata_status run(const struct strata_plan *p, const struct budgets *budg
         .load = args->load,
         .only = args->only,
         .ops = args->ops,
+        .beside = args->beside,
+        .clip_rate = args->clip_rate,
         .budgets = budgets->items,
         .budget_count = budgets->count,
         .hooks = cli_bench_hooks(),

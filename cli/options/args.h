@@ -84,7 +84,8 @@ struct cli_args {
     struct cli_list layouts;          /* names, or several separated by commas */
     struct cli_list likes;
     const char *isa, *io_method;
-    double load;                         /* bench step; 0: not given */
+    double load, clip_rate;              /* bench step; 0: not given */
+    const char *beside;                  /* the same */
     struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
     const char *patterns, *write_config; /* bench io: names separated by commas; tune, plan */
     struct cli_sizes blocks, depths;     /* bench io, like the next lines */

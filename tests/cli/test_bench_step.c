@@ -20,7 +20,8 @@ static const char *const step_keys[] = {
     "predicted_ms",     "bound_ms",     "step/bound",     "hardware_ms",   "stall_ms",     "upload_mb",
     "down_mb",          "read_mb",      "write_mb",       "step/hardware", "mfu",          "model_tflop",
     "ceiling_tflops",   "ceiling_size", "upload/link",    "download/link", "practicality", "device_mb",
-    "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "bound_by"};
+    "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "early_pages",
+    "redone",           "bound_by"};
 #define ALWAYS_KEYS 9u
 #define STEP_KEYS   (sizeof(step_keys) / sizeof(step_keys[0]))
 
@@ -252,6 +253,42 @@ TEST(what_computes_nothing_has_no_ops)
 {
     fails(*state, STEP REHEARSE "--simulate --ops", "--ops times what a device computes, and --simulate computes nothing");
     fails(*state, STEP REHEARSE "--device paced --ops", "--ops times what a device computes, and --device paced waits");
+}
+
+/* --- two schedules, and steps that are dropped --- */
+
+/* Steps at equal distances are dropped, and the next one makes their updates again; of a gated schedule nothing is. */
+TEST(schedules_take_turns)
+{
+    static const char *const variants[] = {"gated", "speculative"};
+    static const char paced[] = STEP REHEARSE ON_NVME BY_HOST "--device paced --json --set strata.update=gated ";
+    static const char simulate[] = STEP "--machine tests/machines/laptop-8gb.json " ON_NVME BY_HOST
+                                        "--simulate --json --only --set strata.update=speculative ";
+    char command[512];
+    struct rows r, simulated;
+
+    snprintf(command, sizeof(command), "%s--beside speculative --steps 8 --clip-rate 0.25", paced);
+    run_rows(*state, &r, command);
+    check_steps(&r, variants, 2, true);
+    assert_true(number(&r, 0, "early_pages") == 0 && number(&r, 0, "redone") == 0);
+    assert_true(number(&r, 1, "redone") == (number(&r, 1, "early_pages") > 0 ? 2 : 0)); /* by rates that it measures here */
+    free_rows(&r);
+    run_rows(*state, &r, simulate);
+    snprintf(command, sizeof(command), "%s--clip-rate 0.5", simulate);
+    run_rows(*state, &simulated, command);
+    check_steps(&simulated, variants + 1, 1, false);
+    assert_true(number(&simulated, 0, "early_pages") > 0 && number(&simulated, 0, "seconds") > number(&r, 0, "seconds"));
+    free_rows(&r);
+    free_rows(&simulated);
+    snprintf(command, sizeof(command), "%s--beside later", paced);
+    fails(*state, command, "--beside: no update is called \"later\"");
+    snprintf(command, sizeof(command), "%s--beside in_backward", paced);
+    fails(*state, command, "--beside in_backward: clipping");
+    snprintf(command, sizeof(command), "%s--beside serial --device-memory 8MiB 16MiB", paced);
+    fails(*state, command, "leave one out");
+    snprintf(command, sizeof(command), "%s--clip-rate 0.05 --steps 8", paced);
+    fails(*state, command, "ask for at least 11 --steps");
+    assert_int_equal(workplace_entries(*state, "nvme"), 0);
 }
 
 /* --- budgets --- */
