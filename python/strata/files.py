@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ._abi import Text, encoded
@@ -22,24 +22,71 @@ Progress = Callable[[str, int, int], object]
 def is_engines(checkpoint: Text) -> bool:
     """Whether strata.torch's Engine.save() has made it, or some in it, whole or not; those of train() have a `latest`, too."""
     at = Path(os.fsdecode(checkpoint))
-    if os.path.isfile(at / "client-0.pt"):
+    if os.path.isfile(at / "client-0.pt") or os.path.isfile(at / "latest" / "client-0.pt"):
         return True
     return os.path.isfile(at / "latest") and not (any(at.glob("step-*/manifest.json")) and not any(at.glob("*/client-0.pt")))
+
+
+def new_tag(tag: object) -> str:
+    """The tag of a checkpoint that is to be made; a refusal where it is none, or would meet what lies beside checkpoints."""
+    problem = _tag_problem(tag)
+    if problem is None:
+        found = next((part for part in PurePosixPath(str(tag)).parts if _is_taken(part)), None)
+        problem = None if found is None else f"{found} is a name of what strata keeps beside checkpoints, and in them"
+    if problem is not None:
+        raise _refused_tag(tag, problem)
+    return str(PurePosixPath(str(tag)))
+
+
+def _is_taken(name: str) -> bool:
+    return name in ("latest", "strata") or name.startswith("client-") or name.endswith((".new", ".old"))
+
+
+def _tag_problem(tag: object) -> str | None:
+    """Why it is no tag."""
+    if not isinstance(tag, str):
+        return f"it is no text, but {type(tag).__name__}"
+    if not tag.isprintable() or tag.strip() != tag:
+        return "it has control characters, or spaces at its ends"
+    at = PurePosixPath(tag)
+    if at.is_absolute() or ".." in at.parts:
+        return "it leads out of the directory of checkpoints"
+    if not at.parts:
+        return "it names that directory itself"
+    return f"it is longer than {_TAG_BYTES} bytes" if len(tag.encode()) > _TAG_BYTES else None
+
+
+def _refused_tag(tag: object, problem: str) -> Error:
+    remedy = "give a name such as step100, or one in folders, run1/step100"
+    return Error("E_INPUT", f"tag {tag!r:.99}: {problem}", exit_code=2, key="tag", remedy=remedy)
+
+
+_TAG_BYTES = 251  # of the 255 of a name, as it is NAME.new before it is whole
 
 
 def latest_of(directory: Path) -> str:
     """The tag that save() was given last."""
     path = directory / "latest"
+    check_latest(path)
     with reading(path, _named(directory)):
         tag = path.read_bytes().decode().strip()
-        if not tag or "\0" in tag or len(tag) > 255:
+        if _tag_problem(tag) is not None:
             raise ValueError("it names no checkpoint")
     return tag
 
 
+def check_latest(path: Path) -> None:
+    """It names a checkpoint, and is none, as it became where earlier versions were given that tag."""
+    if path.is_dir():
+        told = f"{path} is a directory, where a file names the newest checkpoint"
+        remedy = "give it another name, by which a checkpoint in it can be loaded"
+        raise Error("E_CORRUPT", told, exit_code=4, key="tag", remedy=remedy)
+
+
 def _tags(directory: Path) -> list[str]:
-    names = (found.parent.name for found in directory.glob("*/client-0.pt"))
-    return sorted(name for name in names if not name.endswith((".new", ".old")))
+    found = (at.parent for depth in ("*", "*/*") for at in directory.glob(f"{depth}/client-0.pt"))
+    names = (str(at.relative_to(directory)) for at in found)
+    return sorted(name for name in names if not any(part.endswith((".new", ".old")) for part in name.split("/")))
 
 
 def _named(directory: Path) -> str:
@@ -52,9 +99,12 @@ def place_of(checkpoint: Text, tag: str | None = None) -> Path:
     at = Path(os.fsdecode(checkpoint))
     if tag is None and (at / "client-0.pt").is_file():
         return at
-    if tag is None and not os.path.isfile(at / "latest"):
+    if tag is None and not os.path.lexists(at / "latest"):
         raise FileNotFoundError(f"{at} has no checkpoint that a file `latest` names: {_named(at)}")
-    tag = tag or latest_of(at)
+    problem = None if tag is None else _tag_problem(tag)
+    if problem is not None:
+        raise _refused_tag(tag, problem)
+    tag = latest_of(at) if tag is None else tag
     place = at / tag
     old = place.with_name(place.name + ".old")
     if not place.exists() and (old / "client-0.pt").is_file():

@@ -34,15 +34,24 @@ _NEEDS_TRUST = re.compile(
 )
 
 
+def packed(name: str, value: Any) -> torch.Tensor:
+    """What write_beside() takes of the caller's own; a refusal where it cannot be pickled."""
+    inner = io.BytesIO()
+    try:
+        torch.save(value, inner)
+    except MemoryError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+        remedy = "leave out functions, locks, open files and the like: tensors and plain values can always be saved"
+        raise Error("E_INPUT", f"the {name} cannot be saved ({told})", exit_code=2, key=name, remedy=remedy) from error
+    return torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
+
+
 def write_beside(place: Path, rank: int, step: int, beside: Mapping[str, Any]) -> dict[Path, bytes | memoryview]:
     """The files and what they have."""
-    made = dict(beside)
-    for name in _PACKED:
-        inner = io.BytesIO()
-        torch.save(beside[name], inner)
-        made[name] = torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
     file = io.BytesIO()
-    torch.save(made, file)
+    torch.save(dict(beside), file)
     told = {"step": step, "sha256": hashlib.sha256(file.getbuffer()).hexdigest()}
     path = place / f"client-{rank}.pt"
     return {path: file.getbuffer(), path.with_suffix(".json"): json.dumps(told).encode()}

@@ -18,7 +18,7 @@ import logging
 import os
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from ..layers import Group, Layers, Step, settings_of
 from .alone import Turn, alone
 from .beside import random_states
 from .decoder import Behind, Decoder, decoder_of
-from .exported import buffers_of, names_of
 from .found import blocks_of, measured
 from .held import held
 from .hooks import Hook, Overlap, overlap_of, watch_clipping
@@ -44,7 +43,7 @@ from .paged import Pager
 from .pages import cut, followed, over, pieces_of, read
 from .placed import check, device_of, dtype_of, leave, part, place
 from .ranks import agree, meet
-from .saves import Saves
+from .saves import Saves, prepared
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -485,31 +484,37 @@ class Engine(torch.nn.Module):
 
     # --- checkpoints ---
 
-    @alone
     def save(
         self, directory: str | os.PathLike[str], tag: str | None = None, client_state: Any = None, *, latest: bool = True
     ) -> Path:
         """Save the run as DIRECTORY/TAG: a checkpoint of strata's, and beside it buffers, groups, random states and
         `client_state`.  The checkpoint's files follow beside training: saved(wait=True) waits for them.  latest: load() takes
         it where no other is named.  Between the micro-batches of a step it has the weights before that, which goes on."""
+        return self._save(directory, tag, lambda: client_state, latest)
+
+    @alone
+    def _save(self, directory: str | os.PathLike[str], tag: str | None, client_state: Callable[[], Any], latest: bool) -> Path:
         self._refuse_ended()
         if not self.settings["strata"].get("save"):
             raise ValueError("no directory of checkpoints was named when the engine was made: save=, or strata.save")
+        comm, error = self._layers.comm, None
+        try:
+            asked, beside = prepared(self, directory, tag, client_state, latest)
+        except Exception as raised:
+            error = raised
+            if comm is None:
+                raise
         with held(self):
             self._saves.look(self._layers, wait=True)
             self.follow(everything=False)
+            agree(comm, error, "what a checkpoint is asked for")
             if self._saves.is_taken(self._layers):  # a step that is dropped gives the next name
                 self._layers.begin()
                 self._layers.drop()
-            place = Path(directory).absolute() / (tag or f"global_step{self._layers.info.steps}")
-            rank = 0 if self._layers.comm is None else self._layers.comm.rank
-            beside: dict[str, Any] = {"random": random_states(), "client_state": client_state}
-            beside["optimizer"] = self.optimizer.state_dict()
-            beside["buffers"] = buffers_of(self.module) if rank == 0 else {}
-            beside["names"] = names_of(self.module, self._kept) if rank == 0 else {}
-            self._saves.save(self._layers, place, beside, latest)
+            beside["random"] = random_states()
+            self._saves.save(self._layers, asked, beside)
             self.saved()
-            return place
+            return asked.place
 
     @alone
     def saved(self, wait: bool = False) -> bool:

@@ -11,20 +11,82 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
+from ..files import check_latest, new_tag
 from ..layers import Layers
-from .beside import told_of, write_beside
+from .beside import packed, told_of, write_beside
+from .exported import buffers_of, names_of
 from .ranks import agree
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+@dataclass
+class Asked:
+    """What a save is to make: DIRECTORY/TAG, and whether `latest` is to name it."""
+
+    directory: Path
+    tag: str
+    latest: bool
+
+    @property
+    def place(self) -> Path:
+        return self.directory / self.tag
+
+    @property
+    def new(self) -> Path:
+        return self.place.with_name(self.place.name + ".new")
+
+    def check(self, own: str) -> None:
+        """Refuses what would be in the way, before anything is made.  own: the run's directory."""
+        first = self.tag.partition("/")[0]
+        if first.startswith("step-") and self.directory.resolve() == Path(own).resolve():
+            raise self._refused(f"tag {first}: so the run's own checkpoints are called in {own}")
+        for name in ("latest", "latest.new") if self.latest else ():
+            check_latest(self.directory / name)
+        for at in self.place.relative_to(self.directory).parents:
+            if (self.directory / at / "client-0.pt").exists() and at != Path():
+                raise self._refused(f"{self.directory / at} is a checkpoint, and no folder of some")
+        if os.path.lexists(self.place) and not self.place.is_dir():
+            raise self._refused(f"{self.place} is no directory")
+
+    def _refused(self, cause: str) -> Error:
+        return Error("E_INPUT", cause, exit_code=2, key="tag", remedy="name another tag, or move it away")
+
+
+def prepared(
+    engine: Engine,
+    directory: str | os.PathLike[str],
+    tag: str | None,
+    client_state: Callable[[], Any],
+    latest: bool,
+) -> tuple[Asked, dict[str, Any]]:
+    """What a save is to make, and what lies beside it but random states; refusals come before anything is touched."""
+    layers, name = engine._layers, os.fsdecode(directory)
+    if not name or "\0" in name:
+        raise Error("E_INPUT", f"{name!r} names no directory", exit_code=2, remedy="name one for checkpoints")
+    asked = Asked(Path(name).absolute(), new_tag(f"global_step{layers.info.steps}" if tag is None else tag), latest)
+    first = _rank(layers) == 0
+    if first:
+        asked.check(engine.settings["strata"]["save"])
+    return asked, {
+        "client_state": packed("client_state", client_state()),
+        "optimizer": packed("optimizer", engine.optimizer.state_dict()),
+        "buffers": buffers_of(engine.module) if first else {},
+        "names": names_of(engine.module, engine._kept) if first else {},
+    }
 
 
 @dataclass
 class _UnderWay:
-    place: Path
-    latest: bool
+    asked: Asked
     step: int
     source: str | None = None  # a checkpoint of this step that is whole already
 
@@ -52,28 +114,29 @@ class Saves:
         taken = step == 0 or (whole is not None and (self._changed or not os.path.isdir(whole[1])))
         return taken if layers.comm is None else layers.comm.gather(bytes([taken]), "the name of a checkpoint")[0] == b"\1"
 
-    def save(self, layers: Layers, place: Path, beside: dict[str, Any], latest: bool) -> None:
+    def save(self, layers: Layers, asked: Asked, beside: dict[str, Any]) -> None:
         """The one before has been waited for."""
-        step, rank = _step_of(layers), _rank(layers)
-        new = place.with_name(place.name + ".new")
+        step, rank, new = _step_of(layers), _rank(layers), asked.new
         source = self._whole[1] if self._whole is not None and self._whole[0] == step else None
         error: Exception | None = None
         try:
             if rank == 0:
                 self._check(step, source)
                 _remove(new)
-                new.mkdir(parents=True)
+                with _writing(new):
+                    new.mkdir(parents=True)
         except Exception as raised:
             error = raised
         agree(layers.comm, error, "the place of a checkpoint")
         try:
             try:
                 for path, data in write_beside(new, rank, step, beside).items():
-                    _write(path, data)
+                    with _writing(path):
+                        _write(path, data)
             except Exception as raised:
                 error = raised
             agree(layers.comm, error, "what is saved beside a checkpoint")
-            under_way = _UnderWay(place, latest, step, source)
+            under_way = _UnderWay(asked, step, source)
             self._failure, self._failed = None, False
             if source is None:
                 self._whole, self._changed = None, False
@@ -137,13 +200,13 @@ class Saves:
                 assert source is not None
                 self._whole = under_way.step, source
             if _rank(layers) == 0:
-                _link(source, under_way.place)
-                if under_way.latest:
-                    _point(under_way.place)
+                _link(source, under_way.asked)
+                if under_way.asked.latest:
+                    _point(under_way.asked)
         except Exception:
             self._under_way, self._failed = None, True
             if _rank(layers) == 0:
-                _remove(under_way.place.with_name(under_way.place.name + ".new"))
+                _remove(under_way.asked.new)
             raise
         self._under_way = None
 
@@ -176,8 +239,17 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def _link(source: str, place: Path) -> None:
-    new, old = (place.with_name(place.name + end) for end in (".new", ".old"))
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Error("E_IO", f"{path} cannot be written: {error.strerror or error}", exit_code=4) from error
+
+
+def _link(source: str, asked: Asked) -> None:
+    place, new = asked.place, asked.new
+    old = place.with_name(place.name + ".old")
     if new.exists():  # else Ctrl-C came behind its rename
         _remove(new / "strata")
         shutil.copytree(source, new / "strata", copy_function=_link_file)
@@ -187,12 +259,15 @@ def _link(source: str, place: Path) -> None:
             _clear(old, place)
             place.rename(old)
         new.rename(place)
-        _sync(place.parent)
+        for at in place.relative_to(asked.directory).parents:
+            _sync(asked.directory / at)
     _clear(old, place)
 
 
 def _clear(old: Path, place: Path) -> None:
     """What was replaced goes; files of others in it stay."""
+    if old.is_symlink():  # to where others have their files
+        old.unlink()
     if not old.exists():
         return
     for there in old.iterdir():
@@ -209,10 +284,11 @@ def _link_file(source: str, target: str) -> None:
         _sync(Path(target))
 
 
-def _point(place: Path) -> None:
-    _write(place.parent / "latest.new", place.name.encode())
-    (place.parent / "latest.new").replace(place.parent / "latest")
-    _sync(place.parent)
+def _point(asked: Asked) -> None:
+    new = asked.directory / "latest.new"
+    _write(new, asked.tag.encode())
+    new.replace(asked.directory / "latest")
+    _sync(asked.directory)
 
 
 def _remove(directory: Path) -> None:

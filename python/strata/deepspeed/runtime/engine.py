@@ -17,6 +17,7 @@ import torch
 
 from ..._handles import Named, file_of
 from ..._report import abi, got
+from ...errors import Error
 from ...files import latest_of
 from ...layers import Step
 from ...torch import Engine
@@ -247,16 +248,24 @@ class DeepSpeedEngine(Engine):
         """
         if not save_dir:
             raise ValueError("save_checkpoint() needs a directory")
-        told = {
-            "client_state": dict(client_state or {}),
-            "lr_scheduler": self.lr_scheduler.state_dict() if hasattr(self.lr_scheduler, "state_dict") else None,
-            "counts": {name: getattr(self, name) for name in _COUNTS},
-        }
         tag = f"global_step{self.global_steps}" if tag is None else str(tag)
-        self.save(save_dir, tag, told, latest=save_latest)
+        self._save(save_dir, tag, lambda: self._own_state(client_state), save_latest)
         self.saved(wait=not section(self.config, "checkpoint", "writer").get("decoupled"))
         comm.barrier()  # until rank 0 has linked it
         return True
+
+    def _own_state(self, client_state: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What is saved as the client_state of Engine.save()."""
+        try:
+            own = dict(client_state or {})
+        except (TypeError, ValueError) as error:
+            told = f"client_state is {type(client_state).__name__}"
+            raise Error("E_INPUT", told, exit_code=2, key="client_state", remedy="give a dict, or None") from error
+        return {
+            "client_state": own,
+            "lr_scheduler": self.lr_scheduler.state_dict() if hasattr(self.lr_scheduler, "state_dict") else None,
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+        }
 
     def load_checkpoint(
         self,
@@ -273,7 +282,8 @@ class DeepSpeedEngine(Engine):
         if custom_load_fn is not None:
             raise NotImplementedError("load_checkpoint(custom_load_fn): a checkpoint's weights are loaded by name")
         self.saved(wait=True)
-        if tag is None and not os.path.isfile(os.path.join(load_dir, "latest")):
+        tag = None if tag is None else str(tag)
+        if tag is None and not os.path.lexists(os.path.join(load_dir, "latest")):
             logger.warning("%s: there is no latest in it: nothing is loaded", load_dir)
             return None, None
         alone = load_module_only or not load_optimizer_states
@@ -284,7 +294,7 @@ class DeepSpeedEngine(Engine):
         scheduled = load_lr_scheduler_states and not load_module_only
         if scheduled and told["lr_scheduler"] is not None and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(told["lr_scheduler"])
-        return os.path.join(load_dir, tag or latest_of(Path(load_dir))), told["client_state"]
+        return os.path.join(load_dir, latest_of(Path(load_dir)) if tag is None else tag), told["client_state"]
 
     def check_client_state(self, client_state: Any, place: Path) -> None:
         told = client_state if isinstance(client_state, dict) else {}
