@@ -150,6 +150,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->training = opts->training;
     eng->trace = opts->trace;
     eng->op_times = opts->op_times;
+    eng->early.most = opts->early_most != 0 ? opts->early_most : ST_EARLY_MOST;
     st_engine_start_run(eng);
     eng->fetch = opts->fetch;
     eng->kernels = st_kernels_pick(opts->isa);
@@ -348,10 +349,11 @@ static bool updates(const struct st_engine *eng)
 static strata_status run_phase(struct st_engine *eng, enum st_phase phase, struct st_step_result *result)
 {
     const struct st_workload *w = &eng->program->workload;
+    const enum st_phase with = st_engine_early_phase(eng, phase);
     strata_status st;
 
     st_engine_begin_step(eng);
-    if ((st = st_engine_timed_cycle(eng, phase)) != STRATA_OK)
+    if ((st = st_engine_timed_cycle(eng, with)) != STRATA_OK)
         return st;
     eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum * eng->program->ranks;
     eng->train.pending = st_program_gated(eng->program);
@@ -367,7 +369,7 @@ static strata_status run_phase(struct st_engine *eng, enum st_phase phase, struc
 
 strata_status st_engine_run_step(struct st_engine *eng, struct st_step_result *result)
 {
-    return run_phase(eng, updates(eng) ? st_engine_early_phase(eng) : ST_PHASE_PROLOGUE, result);
+    return run_phase(eng, updates(eng) ? ST_PHASE_BODY : ST_PHASE_PROLOGUE, result);
 }
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
@@ -386,7 +388,7 @@ strata_status st_engine_run_saving(struct st_engine *eng, struct st_step_result 
     *saved->train = eng->train;
     saved->train->pending = false;
     saved->status = st_engine_save_base(eng);
-    if ((st = run_phase(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : st_engine_early_phase(eng), result)) != STRATA_OK)
+    if ((st = run_phase(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
         return st;
     if (saved->status == STRATA_OK)
         saved->status = st_engine_save_ended(eng, saved->extents);
@@ -484,6 +486,7 @@ void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
     out->sequences_done = eng->train.sequences;
     out->skipped_steps = eng->train.steps_skipped;
     out->loss_scale = eng->train.scaler.scale;
+    out->early = eng->early.counts;
     pthread_mutex_lock(&eng->lock); /* writes of the last step may still be in flight */
     out->moved = eng->moved;
     pthread_mutex_unlock(&eng->lock);

@@ -31,6 +31,8 @@ struct st_training_opts {
 };
 
 /* Pointers are borrowed during create unless stated otherwise. */
+#define ST_EARLY_MOST 0.2 /* where nobody knows what a step that is made again costs */
+
 struct st_engine_opts {
     const struct st_program *program; /* borrowed; outlives the engine */
     struct st_compute compute;        /* the model */
@@ -47,6 +49,7 @@ struct st_engine_opts {
     struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
     struct st_op_times *op_times;        /* the same: times every call of the device's ops */
+    double early_most;                   /* see st_engine_set_early(); 0: ST_EARLY_MOST */
     /* For a program of several ranks, borrowed until destroy: for host memory, and for the device's arena (the same comm if that
      * is host memory). */
     struct st_comm *comm, *device_comm;
@@ -56,6 +59,12 @@ struct st_engine_opts {
 typedef strata_status st_engine_fill_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
 /* Receives the weight plane: elements [first, first + count) of a page, in the format of the group that they lie in. */
 typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
+
+/* Of a run so far: steps that made early updates, of these came into force, or were made again, by a flush or a save, too; what
+ * that cost. */
+struct st_early_counts {
+    uint64_t made, kept, redone, redone_bytes, wasted_bytes;
+};
 
 struct st_step_result {
     double loss;       /* token_loss, and aux_loss_coef times the sum of the auxiliary losses */
@@ -72,7 +81,10 @@ struct st_step_result {
         lane_stall_ms[STRATA_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
     struct st_traffic bytes;              /* counted where they move */
     enum strata_lane stalled_by;          /* lane with the largest stall; COUNT: none */
-    bool early_kept, early_redone;        /* of the step before: its early updates came into force, or were made again */
+    bool early_made;                      /* the step has updated pages early */
+    bool early_kept, early_redone;        /* what the step before it has: it came into force, or was made again */
+    uint64_t redone_bytes;                /* of state and weights that were updated again */
+    uint64_t wasted_bytes;                /* that their first updates had written to NVMe */
     uint64_t requests;                    /* what the ranks had asked for by the step's end, see st_engine_request() */
 };
 
@@ -183,6 +195,9 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
 /** Between steps: forget what the last one has updated early; the next one makes those updates again, to the same bits.  Where a
  *  step does so by itself, it was clipped or skipped. */
 void st_engine_early_drop(struct st_engine *eng);
+/** Between steps: the following steps make updates early where st_early_chance() is at most this; below 0: none does.  It changes
+ *  no bits. */
+void st_engine_set_early(struct st_engine *eng, double most);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** The same for the last time: state on NVMe is not written back, so that neither steps nor saves nor digests may follow until
@@ -244,6 +259,7 @@ struct st_engine_info {
     uint64_t sequences_done;            /* sequences of the data that all steps used */
     double loss_scale;                  /* of the next step */
     struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
+    struct st_early_counts early;
 };
 void st_engine_info(struct st_engine *eng, struct st_engine_info *out);
 

@@ -14,6 +14,7 @@
 #include "core/trace/trace.h"
 #include "offload/comm/comm.h"
 #include "offload/device/device_timed.h"
+#include "offload/engine/early_chance.h"
 #include "offload/engine/engine.h"
 #include "offload/engine/train_state.h"
 #include "offload/program/dispatch.h"
@@ -95,7 +96,13 @@ struct st_engine {
         struct st_set_numbers sets[ST_SETS_MAX]; /* from which they follow, with */
         double divisor;
         uint64_t overflowed; /* weights that they rounded to infinity */
+        uint64_t written;    /* bytes that they wrote to NVMe */
+        bool made;           /* there are any */
         bool holds;          /* they are what the step's update is: the next step takes them into force */
+        double most;         /* chance up to which there are any, see st_engine_set_early() */
+        double logs[ST_EARLY_STEPS]; /* of the last `steps` steps, the oldest first (early_chance.h) */
+        uint32_t steps;
+        struct st_early_counts counts;
     } early;
     struct st_compute compute;
     const char *const *layer_names; /* NULL: numbers say which layer */
@@ -458,12 +465,13 @@ uint64_t st_engine_overflowed(const struct st_engine *eng);
 void st_engine_begin_step(struct st_engine *eng);
 /* The coefficients of the step's update if its gradients are divided by `divisor` alone; nothing is counted. */
 void st_engine_foresee_update(struct st_engine *eng, double divisor, struct st_update_coef coefs[ST_SETS_MAX][2]);
-/* engine_early.c.  A run begins; a step begins, and ends: its update divides by `divisor`; then what the next step's phase is,
- * and what that begins with. */
+/* engine_early.c.  A run begins; a step begins, and ends: its norm is known, and its update divides by `divisor`; then with what
+ * the next step's phase is, and what a cycle begins with. */
 void st_engine_early_start(struct st_engine *eng);
 void st_engine_early_begin(struct st_engine *eng, double divisor);
+void st_engine_early_learn(struct st_engine *eng, double norm, bool skipped);
 void st_engine_early_judge(struct st_engine *eng, double divisor);
-enum st_phase st_engine_early_phase(const struct st_engine *eng);
+enum st_phase st_engine_early_phase(const struct st_engine *eng, enum st_phase phase);
 void st_engine_early_decide(struct st_engine *eng, enum st_phase phase);
 /* engine_integrity.c: checksums of tiles.  Those of a chunk's plane, of what lies in one of its two places, or is in force. */
 uint64_t *st_engine_sums_at(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane, bool other);

@@ -276,6 +276,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
     *st_traffic_of(&eng->result.bytes, op->lane) += bytes;
+    eng->early.written += op->early ? bytes : 0;
     if (read)
         eng->verified[memory] = false;
     if (op->kind == ST_OP_READ_WEIGHT)

@@ -250,6 +250,7 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     sum_norms(eng, device, host, &norm2, &nonfinite, &first_bad);
     u->grad_norm = sqrt(norm2) / (eng->train.update_scale * eng->divisor);
     u->skip = false;
+    st_engine_early_learn(eng, u->grad_norm, nonfinite > 0);
     if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
         return st;
     if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)

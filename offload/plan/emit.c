@@ -224,8 +224,8 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
     st_emit_forget_weights(e, ST_NO_PAGE);
     if (e->plan->policy.forward_only)
         return;
-    if (st_emit_gated(e) && micros->closes && e->early_left == 0)
-        st_emit_read_ahead(e);
+    if (st_emit_gated(e) && micros->closes)
+        st_emit_read_ahead(e, e->early_left > 0 ? LATE : BACKWARD);
     st_emit_backward(e, micros);
     st_emit_forget_weights(e, ST_NO_PAGE);
 }

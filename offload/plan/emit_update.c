@@ -357,17 +357,17 @@ void st_emit_update(struct st_emitter *e, uint32_t p)
 void st_emit_early(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const uint32_t weight = st_emit_host_weight(e, p, BACKWARD);
+    const uint32_t weight = st_emit_host_weight(e, p, EARLY);
 
     assert(place->grad == ST_WHERE_HOST);
-    e->chunk_phases = BACKWARD;
+    e->chunk_phases = EARLY;
     e->early = true;
     update_chunks(e, p, weight);
     write_weight(e, p, weight);
     e->early = false;
     st_emit_forget_page(e, p);
     if (--e->early_left == 0)
-        st_emit_read_ahead(e);
+        st_emit_read_ahead(e, EARLY);
 }
 
 /* The i-th page in the order of updates. */
@@ -412,10 +412,10 @@ void st_emit_order(struct st_emitter *e)
     }
 }
 
-void st_emit_read_ahead(struct st_emitter *e)
+void st_emit_read_ahead(struct st_emitter *e, unsigned phases)
 {
     for (uint32_t i = 0; i < e->tail_reads; i++)
-        move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->program->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
+        move_state(e, ST_OP_READ_STATE, phases, e->ahead[i], e->program->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
 }
 
 void st_emit_forget_page(struct st_emitter *e, uint32_t p)

@@ -84,7 +84,7 @@ static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op,
 {
     const struct st_op *before = &d->program->ops[on];
 
-    return d->queues && before->lane == op->lane && (op->phases & d->phase) != 0 &&
+    return d->queues && before->lane == op->lane && st_op_runs(op, d->phase) &&
            (op->lane == STRATA_LANE_COMPUTE || op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE ||
             before->kind == ST_OP_LAYER_FORWARD);
 }

@@ -65,7 +65,7 @@ static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane
 /** Whether this op has nothing to do in this phase.  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
 {
-    return (d->program->ops[op].phases & d->phase) == 0;
+    return !st_op_runs(&d->program->ops[op], d->phase);
 }
 /** The op that the lane's next one waits for; NO_OP: it is ready.  The lane must not be at its end.  The first checks further
  *  waits, the second starts with the one that was not met last time. */

@@ -184,7 +184,7 @@ const char *st_lane_name(enum strata_lane lane)
 
 uint32_t st_phase_index(enum st_phase phase)
 {
-    const unsigned without = phase & ~((unsigned)ST_PHASE_SAVE | ST_PHASE_REDO);
+    const unsigned without = phase & (ST_PHASE_PROLOGUE | ST_PHASE_BODY | ST_PHASE_EPILOGUE | ST_PHASE_EVAL);
 
     return without == ST_PHASE_PROLOGUE ? 0 : without == ST_PHASE_BODY ? 1 : without == ST_PHASE_EPILOGUE ? 2 : 3;
 }

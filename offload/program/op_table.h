@@ -58,15 +58,17 @@ enum st_phase {
     ST_PHASE_EPILOGUE = 4,
     ST_PHASE_EVAL = 8,
     ST_PHASE_SAVE = 16, /* beside one of the others */
-    ST_PHASE_REDO = 32, /* beside BODY: makes the updates that were made early, and are not kept, again */
+    ST_PHASE_REDO = 32, /* beside BODY: makes the updates that are not there early, or are not kept */
+    ST_PHASE_EARLY = 64, /* of an op: not in a cycle with LATE */
+    ST_PHASE_LATE = 128, /* beside PROLOGUE or BODY: makes no update early */
     /* Cycles that save: each updates every chunk. */
     ST_PHASE_BODY_SAVE = ST_PHASE_BODY | ST_PHASE_SAVE,
     ST_PHASE_EPILOGUE_SAVE = ST_PHASE_EPILOGUE | ST_PHASE_SAVE,
     ST_PHASE_BODY_REDO = ST_PHASE_BODY | ST_PHASE_REDO
 };
-#define ST_PHASE_COUNT 4u /* without SAVE and REDO */
-#define ST_PHASE_BITS  6u
-/* Index 0..3 of a phase; SAVE and REDO do not count. */
+#define ST_PHASE_COUNT 4u /* without what stands beside others */
+#define ST_PHASE_BITS  8u
+/* Index 0..3 of a phase; what stands beside it does not count. */
 uint32_t st_phase_index(enum st_phase phase);
 
 /* --- ops and their accesses --- */
@@ -214,6 +216,21 @@ struct st_op {
     uint32_t part;  /* of a copy that a save makes by way of slots: which one of its thing (program.h); else 0 */
     uint64_t bytes; /* moved over the lane's link */
 };
+
+/* Whether an op of these phases does something in a cycle. */
+static inline bool st_phases_run(unsigned phases, enum st_phase cycle)
+{
+    return (phases & cycle) != 0 && !((phases & ST_PHASE_EARLY) != 0 && (cycle & ST_PHASE_LATE) != 0);
+}
+static inline bool st_op_runs(const struct st_op *op, enum st_phase cycle)
+{
+    return st_phases_run(op->phases, cycle);
+}
+/* Whether a cycle finds what was updated early in force. */
+static inline bool st_phase_keeps(enum st_phase cycle)
+{
+    return (cycle & ST_PHASE_BODY) != 0 && (cycle & (ST_PHASE_REDO | ST_PHASE_SAVE)) == 0;
+}
 
 /* --- the table --- */
 

@@ -151,7 +151,7 @@ struct st_traffic st_program_traffic(const struct st_program *program, enum st_p
     for (uint32_t i = 0; i < program->op_count; i++) {
         uint64_t *link = st_traffic_of(&traffic, program->ops[i].lane);
 
-        if ((program->ops[i].phases & phase) != 0 && link != NULL)
+        if (st_op_runs(&program->ops[i], phase) && link != NULL)
             *link += program->ops[i].bytes;
     }
     return traffic;

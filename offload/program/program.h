@@ -14,14 +14,15 @@
  *   EVAL      only forward
  * A fifth, SAVE, stands beside one in which every chunk is updated: its ops write what has been updated and lives in memory to
  * its extents, as the others do with what lives on NVMe anyway, so that the cycle leaves a whole set.
- * A sixth, REDO, stands beside BODY.
+ * A sixth, REDO, stands beside BODY, and LATE beside PROLOGUE or BODY: an op with EARLY does nothing in a cycle with LATE.
  * A wait names an op earlier in this cycle, or any op of the previous one.
  *
  * Early updates.  A gated program may update pages in backward, too, as if no step were clipped or skipped.  What such a page and
  * its chunks have between uses lies in buffers of two places: one has the version in force, and early ops write the other.  A
  * BODY begins by taking these into force, everything at once: the step before had clip factor 1.  With REDO, or SAVE, it forgets
  * them, and the ops of the gate make those updates from the versions in force; so does EPILOGUE.  What the gate leaves goes to
- * the first place, so that after a flush, and where a save finds it, everything is there. */
+ * the first place, so that after a flush, and where a save finds it, everything is there.  A cycle with LATE makes no early
+ * updates, so that the next one has REDO, SAVE or EPILOGUE.  Memory and order are one plan's, so each cycle may be either. */
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 static const char *const tier_names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
-static const char *const phase_names[ST_PHASE_BITS] = {"prologue", "body", "epilogue", "eval", "save", "redo"};
-static const char phase_letters[ST_PHASE_BITS + 1] = "pbevsr";
+static const char *const phase_names[ST_PHASE_BITS] = {"prologue", "body", "epilogue", "eval", "save", "redo", "early", "late"};
+static const char phase_letters[ST_PHASE_BITS + 1] = "pbevsryl";
 
-/* SAVE only where a run saves, REDO only where something is updated early. */
+/* SAVE only where a run saves, what follows it only where something is updated early. */
 static int phases_shown(const struct st_program *program)
 {
     return program->early_pages > 0 ? ST_PHASE_BITS : program->sets > 0 ? ST_PHASE_COUNT + 1 : ST_PHASE_COUNT;
@@ -31,7 +31,7 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
 {
     struct st_op_index indices[ST_OP_INDICES_MAX];
     const uint32_t index_count = st_op_indices(op, indices);
-    char phases[ST_PHASE_BITS + 1] = "------";
+    char phases[ST_PHASE_BITS + 1] = "--------";
 
     phases[phases_shown(program)] = '\0';
     for (uint32_t i = 0; i < ST_PHASE_BITS; i++)

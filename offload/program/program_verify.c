@@ -257,7 +257,7 @@ static strata_status verify_ops(const struct st_program *program)
         const struct st_access *accesses = &program->accesses[op->access_first];
         uint32_t at = 0;
 
-        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->phases >= 1u << ST_PHASE_BITS || op->lane != row->lane)
+        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->lane != row->lane)
             return malformed(program, op, "its kind, lane or phases are wrong");
         if (!indices_match(program, op, row))
             return malformed(program, op, "its indices are not those of its kind");
@@ -534,10 +534,10 @@ static strata_status decide(struct replay *r, enum st_phase phase)
 {
     const struct st_program *program = r->program;
 
-    for (uint32_t c = 0; c < program->chunk_count && phase == ST_PHASE_BODY; c++)
+    for (uint32_t c = 0; c < program->chunk_count && st_phase_keeps(phase); c++)
         if (program->pages[program->chunks[c].page].early && !comes_into_force(r, program->chunks[c].region, ST_HOLDS_STATE, c))
             return st_error(STRATA_E_INTERNAL, "verify: a step leaves no second version of the state of chunk %u", c);
-    for (uint32_t p = 0; p < program->workload.page_count && phase == ST_PHASE_BODY; p++)
+    for (uint32_t p = 0; p < program->workload.page_count && st_phase_keeps(phase); p++)
         if (program->pages[p].early && !comes_into_force(r, program->pages[p].home_region, ST_HOLDS_WEIGHT, p))
             return st_error(STRATA_E_INTERNAL, "verify: a step leaves no second version of the weights of page %u", p);
     for (uint32_t b = 0; b < program->buffer_count; b++)
@@ -551,30 +551,18 @@ static strata_status replay_cycle(struct replay *r, enum st_phase phase)
     strata_status st = r->program->early_pages > 0 ? decide(r, phase) : STRATA_OK;
 
     for (uint32_t i = 0; i < r->program->op_count && st == STRATA_OK; i++)
-        if ((r->program->ops[i].phases & phase) != 0)
+        if (st_op_runs(&r->program->ops[i], phase))
             st = replay_op(r, i);
     return st == STRATA_OK && (phase & ST_PHASE_SAVE) != 0 && r->program->sets > 0 ? verify_saved(r) : st;
 }
 
-/* Every phase after every one that it may follow. */
 static strata_status replay_phases(struct replay *r)
 {
-    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE,  ST_PHASE_BODY,     ST_PHASE_BODY,          ST_PHASE_EPILOGUE,
-                                           ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE_SAVE, ST_PHASE_EVAL,
-                                           ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_BODY_SAVE,     ST_PHASE_BODY,
-                                           ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE},
-                               early[] = {ST_PHASE_PROLOGUE,  ST_PHASE_BODY,      ST_PHASE_BODY,     ST_PHASE_BODY_REDO,
-                                          ST_PHASE_BODY_REDO, ST_PHASE_BODY,      ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
-                                          ST_PHASE_PROLOGUE,  ST_PHASE_BODY_REDO, ST_PHASE_BODY,     ST_PHASE_EPILOGUE_SAVE,
-                                          ST_PHASE_EVAL,      ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_BODY_SAVE,
-                                          ST_PHASE_BODY,      ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE};
-    const bool has_early = r->program->early_pages > 0;
+    const char *at = st_verify_walk(r->program->early_pages > 0);
     strata_status st = STRATA_OK;
 
-    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]) && !has_early && st == STRATA_OK; i++)
-        st = replay_cycle(r, phases[i]);
-    for (size_t i = 0; i < sizeof(early) / sizeof(early[0]) && has_early && st == STRATA_OK; i++)
-        st = replay_cycle(r, early[i]);
+    while (*at != '\0' && st == STRATA_OK)
+        st = replay_cycle(r, st_verify_walk_phase(*at++));
     return st;
 }
 

@@ -16,4 +16,10 @@ strata_status st_verify_work(const struct st_program *program);
 /* Whether the waits alone force the order of every two conflicting accesses of a buffer, over two cycles. */
 strata_status st_verify_order(const struct st_program *program);
 
+/* The cycles that the replay of contents goes through, a letter each: p prologue, b body, s one that saves, r one that makes
+ * updates again; e flush, f one that saves; v evaluation.  Every cycle follows every one that it may follow.  With early updates
+ * capitals are cycles that make none, and it does so with either place in force: what a cycle finds depends on no more. */
+const char *st_verify_walk(bool early);
+enum st_phase st_verify_walk_phase(char letter);
+
 #endif

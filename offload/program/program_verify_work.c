@@ -89,9 +89,13 @@ static const struct {
     const char *name;
 } cycles[] = {{ST_PHASE_PROLOGUE, "the prologue"},
               {ST_PHASE_BODY, "the body"},
-              {ST_PHASE_BODY_REDO, "a body that makes updates again"},
               {ST_PHASE_EPILOGUE, "the epilogue"},
-              {ST_PHASE_EVAL, "an evaluation"}};
+              {ST_PHASE_EVAL, "an evaluation"},
+              {ST_PHASE_BODY_REDO, "a body that makes updates again"},
+              {ST_PHASE_PROLOGUE | ST_PHASE_LATE, "a prologue without early updates"},
+              {ST_PHASE_BODY | ST_PHASE_LATE, "a body without early updates"},
+              {ST_PHASE_BODY_REDO | ST_PHASE_LATE, "a body that makes updates again, and none early"}};
+#define CYCLES_COMMON 4u /* the others are of programs with early updates */
 
 static uint32_t world_micros(const struct st_program *program)
 {
@@ -186,8 +190,8 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
 /* Whether a place must be marked in a cycle that does this work: of what is not trained none. */
 static bool is_due(const struct st_program *program, enum each each, uint32_t place, enum st_phase phase)
 {
-    if (each == EACH_EARLY || (each == EACH_CHUNK && program->pages[program->chunks[place].page].early && phase == ST_PHASE_BODY))
-        return each == EACH_EARLY && program->pages[program->chunks[place].page].early;
+    if (each == EACH_EARLY || (each == EACH_CHUNK && program->pages[program->chunks[place].page].early && st_phase_keeps(phase)))
+        return each == EACH_EARLY && program->pages[program->chunks[place].page].early && (phase & ST_PHASE_LATE) == 0;
     if (each == EACH_PAGE)
         return program->pages[place].grad != ST_WHERE_NONE;
     if (each == EACH_ROWS || each == EACH_WORLD_MICRO)
@@ -199,9 +203,9 @@ static bool is_done_in(const struct st_program *program, enum when when, enum st
 {
     switch (when) {
     case STEPS:
-        return phase == ST_PHASE_PROLOGUE || (phase & ST_PHASE_BODY) != 0;
+        return (phase & (ST_PHASE_PROLOGUE | ST_PHASE_BODY)) != 0;
     case UPDATES:
-        return (phase & ST_PHASE_BODY) != 0 || phase == (st_program_gated(program) ? ST_PHASE_EPILOGUE : ST_PHASE_PROLOGUE);
+        return (phase & (ST_PHASE_BODY | (st_program_gated(program) ? ST_PHASE_EPILOGUE : ST_PHASE_PROLOGUE))) != 0;
     default:
         return phase != ST_PHASE_EPILOGUE;
     }
@@ -262,7 +266,7 @@ static strata_status verify_cycle(const struct st_program *program, const struct
         const struct st_op *op = &program->ops[i];
         struct marks m;
 
-        if (!does(work, op) || (op->phases & cycles[cycle].phase) == 0)
+        if (!does(work, op) || !st_op_runs(op, cycles[cycle].phase))
             continue;
         m = marks_of(program, op, work->each);
         for (uint32_t k = 0; k < m.count; k++)
@@ -338,7 +342,7 @@ static strata_status verify_parts(const struct st_program *program)
         for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++) {
             const struct st_op *op = &program->ops[i];
 
-            if (st_op_in_parts((enum st_op_kind)op->kind) && (op->phases & cycles[cycle].phase) != 0 &&
+            if (st_op_in_parts((enum st_op_kind)op->kind) && st_op_runs(op, cycles[cycle].phase) &&
                 !take_turn(program, &turns[op->micro], op))
                 st = st_error(STRATA_E_INTERNAL, "verify: op %u (%s) of layer %u, micro-batch %u is out of turn", i,
                               st_op_name((enum st_op_kind)op->kind), op->layer, op->micro);
@@ -359,7 +363,7 @@ strata_status st_verify_work(const struct st_program *program)
         return st_nomem((most + 1) * sizeof(*marks));
     for (size_t i = 0; i < WORK_COUNT; i++)
         for (size_t cycle = 0; cycle < sizeof(cycles) / sizeof(cycles[0]) && st == STRATA_OK; cycle++)
-            if (program->early_pages > 0 || cycles[cycle].phase != ST_PHASE_BODY_REDO)
+            if (program->early_pages > 0 || cycle < CYCLES_COMMON)
                 st = verify_cycle(program, &works[i], cycle, marks);
     free(marks);
     if (st == STRATA_OK)

@@ -420,7 +420,7 @@ static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enu
     for (uint32_t i = 0; i < plan->program.op_count; i++) {
         const struct st_op *op = &plan->program.ops[i];
 
-        if ((op->phases & phase) != 0 && st_op_estimated((enum st_op_kind)op->kind))
+        if (st_op_runs(op, phase) && st_op_estimated((enum st_op_kind)op->kind))
             out->estimated_comm += op->bytes;
     }
 }
@@ -449,12 +449,19 @@ static strata_status flush_and_eval(struct rig_result *out, struct st_engine *en
     return st_engine_eval(eng, tokens, targets, NULL, &sum, &seen);
 }
 
+static enum st_phase phase_of(const struct st_plan *plan, bool first, const struct st_step_result *result)
+{
+    const unsigned phase = first ? ST_PHASE_PROLOGUE : result->early_kept ? ST_PHASE_BODY : ST_PHASE_BODY_REDO;
+
+    return (enum st_phase)(phase | (plan->program.early_pages > 0 && !result->early_made ? ST_PHASE_LATE : 0));
+}
+
 static strata_status steps_of(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
                               const struct rig_cell *cell, uint32_t steps)
 {
     int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
     const bool gated = plan->policy.update == ST_UPDATE_GATED;
-    bool pending = false, again = steps == 1 || cell->flush_after == 1;
+    bool pending = false, again = false;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < steps && st == STRATA_OK; i++) {
@@ -463,14 +470,19 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
         rig_tokens(tokens, targets, cell, i);
         if ((cell->drops >> i & 1) != 0)
             st_engine_early_drop(eng);
+        if (!cell->ruled)
+            st_engine_set_early(eng, (cell->lates >> i & 1) != 0 ? -1 : 1);
         st = st_engine_step(eng, tokens, targets, NULL, &result);
         if (st != STRATA_OK)
             return st;
-        plan_traffic(out, plan, gated && !pending ? ST_PHASE_PROLOGUE : result.early_redone ? ST_PHASE_BODY_REDO : ST_PHASE_BODY);
+        plan_traffic(out, plan, phase_of(plan, gated && !pending, &result));
         pending = gated;
+        out->late += plan->program.early_pages > 0 && !result.early_made;
+        out->redone_bytes += result.redone_bytes;
+        out->wasted_bytes += result.wasted_bytes;
         out->kept += result.early_kept;
         out->redone += result.early_redone;
-        again = again || (i == 1 && result.early_redone);
+        again = again || (i == 0 && result.early_made && (steps == 1 || cell->flush_after == 1)) || (i == 1 && result.early_redone);
         out->losses[i] = result.loss;
         out->norms[i] = result.grad_norm;
         out->skipped += result.skipped;

@@ -30,6 +30,8 @@ struct rig_cell {
     enum st_update_policy update;
     uint32_t early; /* of ST_EARLY_PARTS of the pages; 0: none */
     uint32_t drops; /* bit i: what was updated early before step i is made again, whatever the norm says */
+    uint32_t lates; /* bit i: step i makes no update early */
+    bool ruled;     /* which steps do is the engine's choice */
     uint32_t grad_accum;
     uint32_t leaves; /* 0: 1 */
     enum st_accumulation accumulation;
@@ -73,6 +75,8 @@ struct rig_result {
     double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
     uint32_t skipped;                                   /* updates left out: fp16 overflow */
     uint32_t early_pages, kept, redone;                 /* updated early; steps whose early updates were kept, or made again */
+    uint32_t late;                                      /* steps that made none early */
+    uint64_t redone_bytes, wasted_bytes;
     uint32_t clipped;                                   /* steps whose norm was over the threshold */
     uint64_t requests;                                  /* of the steps: rig_train() asks for bit `rank` before it evaluates */
     uint64_t tokens, overflowed, steps_done, sequences; /* of all ranks; overflowed: weights */

@@ -3,9 +3,12 @@
 #include "sound.h"
 #include "tests/common/test.h"
 
+#include "core/base/rng.h"
+#include "offload/engine/early_chance.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #define STEPS    6u
@@ -65,6 +68,88 @@ TEST(every_pattern_of_drops_has_the_bits_of_serial)
             assert_same(&cell, &want, &r);
         }
     }
+}
+
+/* Steps that make updates early and steps that make none, kept and made again, one after the other in any order. */
+TEST(every_alternation_has_the_bits_of_serial)
+{
+    for (uint32_t i = 0; i < 12; i++) {
+        struct rig_cell cell = cell_of(i % 3 < 2 ? STRATA_TIER_NVME : STRATA_TIER_HOST, i % 3 < 1 ? STRATA_TIER_NVME : STRATA_TIER_HOST);
+        struct rig_cell serial = cell;
+        struct rig_result want, r;
+
+        cell.lates = (uint32_t)st_rng_u64(11, 1, i) % PATTERNS;
+        cell.drops = (uint32_t)st_rng_u64(11, 2, i) % PATTERNS & ~1u;
+        cell.flush_after = i % 4;
+        serial.flush_after = cell.flush_after;
+        serial.update = ST_UPDATE_SERIAL;
+        serial.early = 0;
+        want = run(&serial, STEPS);
+        r = run(&cell, STEPS);
+        assert_int_equal(r.late, __builtin_popcount(cell.lates));
+        assert_true(r.kept + r.redone + r.late <= STEPS);
+        assert_true(r.redone > 0 ? r.redone_bytes > 0 && (r.wasted_bytes > 0) == (i % 3 < 2) : r.redone_bytes + r.wasted_bytes == 0);
+        assert_same(&cell, &want, &r);
+    }
+}
+
+/* Which steps make none follows from the norms before them, and is the same on both ranks. */
+TEST(the_rule_alternates_with_the_bits_of_serial)
+{
+    uint32_t kept = 0, redone = 0, late = 0;
+
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig_cell cell = cell_of(i % 3 < 2 ? STRATA_TIER_NVME : STRATA_TIER_HOST, STRATA_TIER_HOST), serial;
+        struct rig_result want[2], r[2];
+
+        cell.clip = RIG_CLIP_SOMETIMES;
+        cell.dtype = i % 2 == 0 ? STRATA_BF16 : STRATA_F16;
+        cell.ruled = true;
+        cell.ranks = 2;
+        cell.grad_accum = 2;
+        cell.stage = i % 4;
+        serial = cell;
+        serial.update = ST_UPDATE_SERIAL;
+        serial.early = 0;
+        assert_int_equal(rig_run_ranks(want, &serial, RIG_STEPS_MAX, scratch_dir), STRATA_OK);
+        if (rig_run_ranks(r, &cell, RIG_STEPS_MAX, scratch_dir) != STRATA_OK)
+            fail_msg("%s", strata_last_error());
+        for (uint32_t k = 0; k < 2; k++)
+            assert_same(&cell, &want[k], &r[k]);
+        assert_true(r[0].kept == r[1].kept && r[0].redone == r[1].redone && r[0].late == r[1].late);
+        kept += r[0].kept;
+        redone += r[0].redone;
+        late += r[0].late;
+    }
+    assert_true(kept > 0 && redone > 0 && late > 0);
+}
+
+static double chance_of(const char *steps, double drift)
+{
+    double logs[ST_EARLY_STEPS];
+    uint32_t count = 0;
+
+    for (; steps[count] != '\0'; count++) { /* h high, l low, s skipped, n not to be clipped */
+        const double about = (count % 2 == 0 ? 0.1 : -0.1) + drift * count;
+
+        logs[count] = steps[count] == 'h'   ? 1 + about
+                      : steps[count] == 'l' ? -1 + about
+                                            : steps[count] == 's' ? (double)INFINITY : -(double)INFINITY;
+    }
+    return st_early_chance(logs, count);
+}
+
+TEST(the_chance_of_a_clipped_step_follows_the_last_norms)
+{
+    assert_true(chance_of("", 0) == 0);
+    assert_true(chance_of("h", 0) == 1 && chance_of("l", 0) == 0 && chance_of("hlh", 0) == 2.0 / 3);
+    assert_true(chance_of("llllllllllllllll", 0) < 1e-6 && chance_of("hhhhhhhhhhhhhhhh", 0) > 1 - 1e-6);
+    assert_true(chance_of("llllllllllllllll", 0.08) > 0.9); /* it has grown from far below to the threshold */
+    assert_true(chance_of("hhhhhhhhhhhhhhhh", -0.08) < 0.1);
+    assert_true(chance_of("lllllllllllllllh", 0) < ST_EARLY_MOST); /* one of sixteen is little */
+    assert_true(chance_of("lhllhlllhllhllhl", 0) > ST_EARLY_MOST);
+    assert_true(chance_of("nnnnnnnn", 0) == 0 && chance_of("nnnsnnns", 0) == 0.25 && chance_of("ssss", 0) == 1);
+    assert_true(chance_of("llllsllllsllllsl", 0) > 3.0 / 16);
 }
 
 /* Steps that are clipped, or skipped, are found out by the engine alone. */

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "offload/plan/emit_internal.h"
 #include "offload/program/program_print.h"
+#include "offload/program/program_verify.h"
 #include "offload/program/tables.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
@@ -206,7 +207,7 @@ TEST(a_part_of_a_page_is_no_page)
 static struct st_plan *early_plan(void)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
-                                     .blocks = 4,
+                                     .blocks = 8,
                                      .hidden = 8,
                                      .vocab = 60,
                                      .slice_rows = 30,
@@ -235,7 +236,7 @@ TEST(versions_are_kept_apart)
 {
     struct st_plan *plan = early_plan();
     struct st_program *program = &plan->program;
-    uint32_t early = 0, again = 0, pairs = 0;
+    uint32_t early = 0, again = 0, late = 0, pairs = 0;
 
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -249,6 +250,11 @@ TEST(versions_are_kept_apart)
             *op = kept;
             op->phases = ST_PHASE_PROLOGUE;
             must_fail(plan, op, "a step leaves no second version");
+            op->phases = kept.phases & (uint8_t)~ST_PHASE_EARLY;
+            must_fail(plan, op, "an early update of a cycle that makes none");
+        } else if (op->phases == ST_PHASE_LATE) {
+            op->phases = ST_PHASE_EVAL; /* some is in its slot still */
+            late += st_plan_verify(plan) == STRATA_E_INTERNAL;
         } else if ((op->phases & ST_PHASE_REDO) != 0) {
             again++;
             op->phases &= (uint8_t)~ST_PHASE_REDO;
@@ -271,9 +277,42 @@ TEST(versions_are_kept_apart)
         must_fail(plan, &program->ops[0], "a place that belongs to something else");
         program->buffers[b] = kept;
     }
-    assert_true(early > 0 && again > 0 && pairs > 0);
+    assert_true(early > 0 && again > 0 && late > 0 && pairs > 0);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     st_plan_destroy(plan);
+}
+
+static bool may_follow(enum st_phase before, enum st_phase phase)
+{
+    const bool pending = (before & (ST_PHASE_PROLOGUE | ST_PHASE_BODY)) != 0;
+
+    if (st_phase_keeps(phase))
+        return pending && (before & ST_PHASE_LATE) == 0;
+    return pending == ((phase & (ST_PHASE_BODY | ST_PHASE_EPILOGUE)) != 0);
+}
+
+/* Every two kinds of cycles that may follow each other do, with either place in force, and no others. */
+TEST(the_verifier_walks_through_every_transition)
+{
+    static const char kinds[] = "pPbBrRsSefv";
+    bool found[128][2][128] = {{{false}}};
+    const char *walk = st_verify_walk(true);
+    uint32_t place = 0, count = 0;
+
+    for (char before = 'v'; *walk != '\0'; before = *walk++) {
+        assert_true(may_follow(st_verify_walk_phase(before), st_verify_walk_phase(*walk)));
+        count += !found[(int)before][place][(int)*walk];
+        found[(int)before][place][(int)*walk] = true;
+        place = st_phase_keeps(st_verify_walk_phase(*walk)) ? 1 - place : 0;
+    }
+    for (const char *a = kinds; *a != '\0'; a++)
+        for (const char *b = kinds; *b != '\0'; b++)
+            for (place = 0; place < 2 && may_follow(st_verify_walk_phase(*a), st_verify_walk_phase(*b)); place++)
+                if (place == 0 || st_phase_keeps(st_verify_walk_phase(*a))) { /* the gate leaves all in the first place */
+                    assert_true(found[(int)*a][place][(int)*b]);
+                    count--;
+                }
+    assert_int_equal(count, 0);
 }
 
 /* Two ranks of stage 3 on a device that has no room for their blocks. */
