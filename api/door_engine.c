@@ -51,6 +51,11 @@ void st_handle_take_step(struct strata_step *out, const struct st_step_result *r
         .requests = (uint32_t)r->requests,
         .aux_loss = r->aux_loss,
         .token_loss = r->token_loss,
+        .early_made = r->early_made,
+        .early_kept = r->early_kept,
+        .early_redone = r->early_redone,
+        .redone_bytes = r->redone_bytes,
+        .wasted_bytes = r->wasted_bytes,
     };
     memcpy(out->busy_ms, r->busy_ms, sizeof(r->busy_ms));
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
@@ -330,5 +335,10 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     i.write_bytes = from.moved.write;
     i.sequences = from.sequences_done;
     i.loss_scale = from.loss_scale;
+    i.early_made = from.early.made;
+    i.early_kept = from.early.kept;
+    i.early_redone = from.early.redone;
+    i.redone_bytes = from.early.redone_bytes;
+    i.wasted_bytes = from.early.wasted_bytes;
     return st_handle_result(info, &i, sizeof(i), "strata_engine_info");
 }

@@ -44,6 +44,11 @@ static const struct row rows[] = {
     {"bytes", "read", STRATA_METRIC_WHOLE, 1},
     {"bytes", "write", STRATA_METRIC_WHOLE, 1},
     {"bytes", "comm", STRATA_METRIC_WHOLE, 1},
+    {"early", "made", STRATA_METRIC_RARE, 1},
+    {"early", "kept", STRATA_METRIC_RARE, 1},
+    {"early", "redone", STRATA_METRIC_RARE, 1},
+    {"early", "redone_bytes", STRATA_METRIC_RARE, 1},
+    {"early", "wasted_bytes", STRATA_METRIC_RARE, 1},
     {"resident", NULL, STRATA_METRIC_WHOLE, STRATA_TIER_COUNT},
     {"pressure", "major_faults", STRATA_METRIC_WHOLE, 1},
     {"pressure", "swap_bytes", STRATA_METRIC_WHOLE, 1},
@@ -97,6 +102,15 @@ static void fill_bytes(double *value, const struct strata_step *r, const struct 
         value[STRATA_METRIC_RESIDENT + t] = (double)planned->needed_bytes[t];
 }
 
+static void fill_early(double *value, const struct strata_step *r)
+{
+    value[STRATA_METRIC_EARLY_MADE] = r->early_made;
+    value[STRATA_METRIC_EARLY_KEPT] = r->early_kept;
+    value[STRATA_METRIC_EARLY_REDONE] = r->early_redone;
+    value[STRATA_METRIC_REDONE_BYTES] = (double)r->redone_bytes;
+    value[STRATA_METRIC_WASTED_BYTES] = (double)r->wasted_bytes;
+}
+
 void st_metrics_fill(struct strata_metrics *out, const struct strata_plan_info *planned, const struct strata_data *data,
                      const struct strata_step *result, uint64_t step, uint64_t tokens_total)
 {
@@ -124,6 +138,8 @@ void st_metrics_fill(struct strata_metrics *out, const struct strata_plan_info *
     value[STRATA_METRIC_SCHEDULE_BOUND] = known(planned->schedule_bound_seconds);
     fill_times(value, result);
     fill_bytes(value, result, planned);
+    if (planned->early_pages > 0)
+        fill_early(value, result);
     out->stalled_by = result->stalled_by < STRATA_LANE_COUNT ? result->stalled_by : STRATA_LANE_COUNT;
     out->pressed = false;
 }

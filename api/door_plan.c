@@ -373,6 +373,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     i.bound_by = plan->facts.figures.bounds.bound_by;
     i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
     i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;
+    i.early_pages = program->early_pages;
     return st_handle_result(info, &i, sizeof(i), "strata_plan_info");
 }
 

@@ -151,6 +151,7 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = t->tokens_rss_bytes > 0 ? t->tokens_rss_bytes : cli_run_memory(&t->run);
     (void)!strata_engine_get_info(t->run.engine, &info); /* all 0 without an engine */
     t->summary.write_bytes = info.write_bytes;
+    t->summary.early = t->planned.early_pages > 0 ? &info : NULL;
     t->summary.run = t->at;
     t->summary.seconds = t->start_ns != 0 ? (double)(st_clock_ns() - t->start_ns) * 1e-9 : 0; /* no step has begun */
     summarise_pressure(t);

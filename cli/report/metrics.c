@@ -139,6 +139,16 @@ static bool is_last(uint32_t metric)
            metric == STRATA_METRIC_EVAL_LOSS || metric == STRATA_METRIC_EVAL_BITS_PER_BYTE;
 }
 
+/* Of the whole run, a flush at its end included. */
+static void take_early(double *value, const struct strata_engine_info *early)
+{
+    value[STRATA_METRIC_EARLY_MADE] = (double)early->early_made;
+    value[STRATA_METRIC_EARLY_KEPT] = (double)early->early_kept;
+    value[STRATA_METRIC_EARLY_REDONE] = (double)early->early_redone;
+    value[STRATA_METRIC_REDONE_BYTES] = (double)early->redone_bytes;
+    value[STRATA_METRIC_WASTED_BYTES] = (double)early->wasted_bytes;
+}
+
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
     double value[STRATA_METRIC_COUNT];
@@ -148,6 +158,8 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     st_json_object_open(w, "summary");
     for (uint32_t i = 0; i < STRATA_METRIC_COUNT; i++)
         value[i] = is_last(i) ? medians->last[i] : cli_medians_get(medians, (enum strata_metric)i);
+    if (summary->early != NULL)
+        take_early(value, summary->early);
     st_metrics_put(w, value, strata_metric_name, true);
     put_pressure(w, medians, &summary->pressure);
     put_bound_holds(w, medians);

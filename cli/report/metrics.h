@@ -32,6 +32,7 @@ struct cli_summary {
     uint64_t peak_rss_bytes, rss_bytes_max;
     struct strata_training_info run;           /* of which: its evaluations */
     uint64_t write_bytes;                      /* to NVMe by all steps, with what checkpoints write in them, and flushes */
+    const struct strata_engine_info *early;    /* what became of early updates; NULL: the plan has none */
     double seconds;                            /* of the whole run, from the first step on */
     struct st_pressure_verdict pressure;       /* the same */
     char weights_digest[33], state_digest[33]; /* "" if not asked for */

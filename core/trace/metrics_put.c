@@ -6,8 +6,6 @@
 
 void st_metric_put(struct st_json_writer *w, const char *key, enum strata_metric_kind kind, double value)
 {
-    if (kind == STRATA_METRIC_RARE && isnan(value))
-        return;
     if (kind == STRATA_METRIC_FLAG)
         st_json_put_bool(w, key, value != 0);
     else if (kind == STRATA_METRIC_WHOLE && value >= 0 && value == floor(value))
@@ -23,6 +21,8 @@ void st_metrics_put(struct st_json_writer *w, const double *value, st_metric_nam
 
     for (uint32_t i = 0; (key = name(i, &object, &kind)) != NULL; i++) {
         if (summary && (i == STRATA_METRIC_STEP || i == STRATA_METRIC_SKIPPED))
+            continue;
+        if (kind == STRATA_METRIC_RARE && isnan(value[i])) /* an object of nothing else is left out, too */
             continue;
         if (open != NULL && (object == NULL || strcmp(open, object) != 0)) {
             st_json_object_close(w);

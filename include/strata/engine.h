@@ -125,6 +125,11 @@ struct strata_step {
     uint32_t requests; /**< bits of strata_engine_request() by any rank: every rank gets them from the same step */
     double aux_loss;   /**< auxiliary loss of the experts, mean over the micro-batches with tokens; NaN: the loss has none */
     double token_loss; /**< loss without it */
+    /* Of a plan with early updates (strata.update: speculative). */
+    bool early_made;                /**< this step has updated pages early */
+    bool early_kept, early_redone;  /**< what the step before it has updated early came into force, or was updated again */
+    uint64_t redone_bytes;          /**< of weights and state that were updated again */
+    uint64_t wasted_bytes;          /**< that their first updates had written to NVMe */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -385,6 +390,9 @@ struct strata_engine_info {
     uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
     char run[17];                          /**< of the run, which its checkpoints have, once it is loaded; "": it saves none */
     double loss_scale;                     /**< of the next step; 1 except with fp16 */
+    uint64_t early_made;                   /**< steps since the weights were loaded that updated pages early, */
+    uint64_t early_kept, early_redone;     /**< of these kept, or made again, by a flush or a save, too; */
+    uint64_t redone_bytes, wasted_bytes;   /**< as in struct strata_step */
 };
 #define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 

@@ -76,6 +76,7 @@ struct strata_plan_info {
     double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown.  Of a model of
                                                      layers, once two steps are over, by the shortest times that these took */
     const char *bound_by;                       /**< the resource that bounds it: "compute", ...; static */
+    uint32_t early_pages;                       /**< that are updated in backward, and again if the step is clipped or skipped */
 };
 #define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)
 

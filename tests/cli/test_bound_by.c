@@ -99,6 +99,12 @@ TEST(a_step_has_every_figure)
     r.read_bytes = 17, want[STRATA_METRIC_READ] = 17;
     r.write_bytes = 18, want[STRATA_METRIC_WRITE] = 18;
     r.comm_bytes = 19, want[STRATA_METRIC_COMM] = 19;
+    plan.early_pages = 3;
+    r.early_made = r.early_redone = true;
+    want[STRATA_METRIC_EARLY_MADE] = want[STRATA_METRIC_EARLY_REDONE] = 1;
+    want[STRATA_METRIC_EARLY_KEPT] = 0;
+    r.redone_bytes = 20, want[STRATA_METRIC_REDONE_BYTES] = 20;
+    r.wasted_bytes = 21, want[STRATA_METRIC_WASTED_BYTES] = 21;
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         plan.needed_bytes[t] = 300u + (unsigned)t;
         want[STRATA_METRIC_RESIDENT + t] = 300 + t;
@@ -112,6 +118,10 @@ TEST(a_step_has_every_figure)
     for (uint32_t i = 0; i < STRATA_METRIC_MAJOR_FAULTS; i++)
         if (isnan(want[i]) ? !isnan(got.value[i]) : got.value[i] != want[i])
             fail_msg("column %u is %g, not %g", i, got.value[i], want[i]);
+    plan.early_pages = 0;
+    st_metrics_fill(&got, &plan, NULL, &r, 8, 9);
+    for (uint32_t i = STRATA_METRIC_EARLY_MADE; i <= STRATA_METRIC_WASTED_BYTES; i++)
+        assert_true(isnan(got.value[i]));
 }
 
 TEST(nothing_ran)

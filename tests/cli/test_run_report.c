@@ -104,8 +104,14 @@ TEST(figures_stand_under_their_keys)
         {"peak_rss_bytes", 72},
         {"rss_bytes_max", 73},
     };
-    const struct cli_summary summary = {
-        .seconds = 71, .peak_rss_bytes = 72, .rss_bytes_max = 73, .weights_digest = "one", .state_digest = "other"};
+    const struct strata_engine_info early = {
+        .early_made = 81, .early_kept = 82, .early_redone = 83, .redone_bytes = 84, .wasted_bytes = 85};
+    const struct cli_summary summary = {.early = &early,
+                                        .seconds = 71,
+                                        .peak_rss_bytes = 72,
+                                        .rss_bytes_max = 73,
+                                        .weights_digest = "one",
+                                        .state_digest = "other"};
     struct cli_medians *m = NULL;
     char *text, moved[128];
 
@@ -125,6 +131,7 @@ TEST(figures_stand_under_their_keys)
              4000 + STRATA_METRIC_UPLOAD, 4000 + STRATA_METRIC_DOWNLOAD, 4000 + STRATA_METRIC_READ, 4000 + STRATA_METRIC_WRITE,
              4000 + STRATA_METRIC_COMM);
     must_hold(text, moved);
+    must_hold(text, "\"early\":{\"made\":81,\"kept\":82,\"redone\":83,\"redone_bytes\":84,\"wasted_bytes\":85}");
     must_hold(text, "\"status\":\"ok\",\"weights_digest\":\"one\",\"state_digest\":\"other\"}}\n");
     free(text);
     free(m);
