@@ -232,7 +232,7 @@ static strata_status make_plan(struct st_plan **plan, struct st_tried *t, struct
     }
     st_advisor_close(&o, s);
     if (st == STRATA_OK && s->q->rates_known) {
-        st_predict(&p, &(*plan)->program, machine);
+        st_predict(&p, *plan, machine);
         t->lacks = !p.simulated && !st_simulate_possible(&(*plan)->program, machine);
     }
     t->seconds = p.seconds;

@@ -109,7 +109,7 @@ static strata_status planned_anew(double *seconds, const struct st_case *of, str
     if ((st = st_plan_make_evaluated(&plan, &of->workload, &m.capacity, &of->asked, st_case_evaluator(of, &m),
                                      ST_EFFORT_COMPARE)) == STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
-        st_predict(&p, &plan->program, &m);
+        st_predict(&p, plan, &m);
     st_plan_destroy(plan);
     *seconds = p.simulated ? p.seconds : 0;
     return st == STRATA_E_NOMEM ? st : STRATA_OK;
@@ -129,7 +129,7 @@ static strata_status try_more(void *ctx, uint64_t index)
     if (!matters(of, more))
         return STRATA_OK;
     take_rates(&m, more);
-    st_predict(&p, &of->plan->program, &m);
+    st_predict(&p, of->plan, &m);
     with->seconds[more] = p.simulated ? p.seconds : 0;
     return STRATA_OK;
 }
@@ -142,7 +142,7 @@ static strata_status each_more(const struct st_case *of, FILE *file, bool narrow
     strata_status st;
     char text[24];
 
-    st_predict(&now, &of->plan->program, &of->machine);
+    st_predict(&now, of->plan, &of->machine);
     if (!now.simulated)
         return STRATA_OK;
     if ((st = st_workers_once(try_more, &m, MORE_COUNT)) != STRATA_OK)

@@ -8,20 +8,22 @@
 #include <math.h>
 #include <string.h>
 
-void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine)
+void st_predict(struct st_prediction *out, const struct st_plan *plan, const struct st_machine *machine)
 {
+    const struct st_program *program = &plan->program;
     struct st_bounds bounds;
 
     memset(out, 0, sizeof(*out));
-    out->save_adds_seconds = out->redo_adds_seconds = (double)NAN;
+    out->save_adds_seconds = (double)NAN;
     if (program->op_count <= ST_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
         out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
     if (out->simulated && program->sets > 0 && st_simulate_save(&out->save_adds_seconds, program, machine) != STRATA_OK)
         out->save_adds_seconds = (double)NAN;
-    if (out->simulated && program->early_pages > 0 && st_simulate_redo(&out->redo_adds_seconds, program, machine) != STRATA_OK)
-        out->redo_adds_seconds = (double)NAN;
     if (out->simulated) {
         out->seconds = out->sim.seconds;
+        out->has_early = program->early_pages > 0 && st_early_forecast_make(&out->early, program, machine) == STRATA_OK;
+        if (out->has_early)
+            out->seconds = st_early_forecast_mean(&out->early, plan->policy.clip_rate);
         return;
     }
     st_bounds_make(&bounds, program, machine);
@@ -38,16 +40,20 @@ void st_put_seconds(struct st_json_writer *w, const char *key, double seconds)
 #define CLIPPED 0.05 /* a share of the steps that is told beside none */
 
 /* What of the steps is clipped is data: what one costs, and so many. */
-static void print_redo(const struct st_program *program, const struct st_prediction *p, FILE *file)
+static void print_redo(const struct st_plan *plan, const struct st_prediction *p, FILE *file)
 {
+    const struct st_program *program = &plan->program;
+    const double rate = plan->policy.clip_rate > 0 ? plan->policy.clip_rate : CLIPPED, most = st_early_forecast_most(&p->early);
     const struct st_traffic redone = st_program_traffic(program, ST_PHASE_BODY_REDO),
                             kept = st_program_traffic(program, ST_PHASE_BODY);
-    char more[24], mean[24], bytes[24];
+    char more[24], mean[24], gated[24], bytes[24];
 
-    st_print(file, "  after a step that is clipped: %s more, and nvme moves %s more; with 5 %% of such steps the mean is %s\n",
-             st_seconds_text(more, p->redo_adds_seconds),
-             st_size_text(bytes, redone.read + redone.write - kept.read - kept.write),
-             st_seconds_text(mean, p->seconds + CLIPPED * p->redo_adds_seconds));
+    st_print(file, "  after a step that is clipped: %s more, and nvme moves %s more; with %.3g %% of such steps the mean is %s\n",
+             st_seconds_text(more, p->early.redo_adds),
+             st_size_text(bytes, redone.read + redone.write - kept.read - kept.write), 100 * rate,
+             st_seconds_text(mean, st_early_forecast_mean(&p->early, rate)));
+    st_print(file, "  a step that is likelier to be clipped than %.0f %% makes no update early: %s\n", 100 * fmax(most, 0),
+             st_seconds_text(gated, p->early.gated));
 }
 
 static void print_stalls(const struct st_simulation *sim, FILE *file)
@@ -79,7 +85,7 @@ void st_prediction_print(const struct st_case *of, FILE *file)
     struct st_prediction p;
     char seconds[24];
 
-    st_predict(&p, program, &figures->machine);
+    st_predict(&p, of->plan, &figures->machine);
     if (!(p.seconds > 0))
         return;
     if (!p.simulated) {
@@ -94,8 +100,8 @@ void st_prediction_print(const struct st_case *of, FILE *file)
     st_print(file, "\n");
     if (isfinite(p.save_adds_seconds))
         st_print(file, "  a step that saves a checkpoint: %s more\n", st_seconds_text(seconds, p.save_adds_seconds));
-    if (isfinite(p.redo_adds_seconds))
-        print_redo(program, &p, file);
+    if (p.has_early)
+        print_redo(of->plan, &p, file);
     print_stalls(&p.sim, file);
 }
 
@@ -111,7 +117,7 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
 {
     struct st_prediction p;
 
-    st_predict(&p, &of->plan->program, &of->figures.machine);
+    st_predict(&p, of->plan, &of->figures.machine);
     st_put_seconds(w, "predicted_seconds", p.seconds);
     st_json_put_bool(w, "simulated", p.simulated);
     if (!p.simulated)
@@ -119,8 +125,13 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
     st_json_object_open(w, "predicted");
     if (of->plan->program.sets > 0)
         st_json_put_double(w, "save_adds_seconds", p.save_adds_seconds);
-    if (of->plan->program.early_pages > 0)
-        st_json_put_double(w, "redo_adds_seconds", p.redo_adds_seconds);
+    if (p.has_early) {
+        st_json_put_double(w, "redo_adds_seconds", p.early.redo_adds);
+        st_json_put_double(w, "kept_seconds", p.early.kept);
+        st_json_put_double(w, "gated_seconds", p.early.gated);
+        st_json_put_double(w, "clip_rate", of->plan->policy.clip_rate);
+        st_json_put_double(w, "early_most", fmax(0, st_early_forecast_most(&p.early)));
+    }
     put_lanes(w, "busy_seconds", p.sim.busy);
     put_lanes(w, "stall_seconds", p.sim.stall);
     st_json_put_string(w, "stalled_by",
@@ -145,12 +156,14 @@ void st_endurance_planned(struct st_written *out, const struct st_case *of, uint
 {
     const struct st_plan *plan = of->plan;
     const struct st_config *config = of->config;
-    const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
+    const double redone = (double)st_program_traffic(&plan->program, ST_PHASE_BODY_REDO).write;
+    const double kept = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
+    const double step = kept + plan->policy.clip_rate * (redone - kept); /* what was written for nothing is written again */
     const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
     struct st_prediction p = {0};
     double seconds;
 
-    st_predict(&p, &plan->program, &of->machine);
+    st_predict(&p, plan, &of->machine);
     seconds = p.seconds +
               (config->save_every > 0 && isfinite(p.save_adds_seconds) ? p.save_adds_seconds / (double)config->save_every : 0);
     *out = (struct st_written){.step_bytes = (uint64_t)step,

@@ -5,20 +5,22 @@
 #include "advise/case.h"
 #include "core/json/json.h"
 #include "core/trace/written.h"
+#include "offload/simulate/early_forecast.h"
 #include "offload/simulate/simulate.h"
 
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
 
 struct st_prediction {
-    double seconds;           /* 0: unknown */
+    double seconds;           /* 0: unknown.  With early updates the mean at the policy's clip rate */
     bool simulated;           /* false: the time is the schedule bound */
     double save_adds_seconds; /* by which a step that saves is longer; NaN: unknown, or the run saves nothing */
-    double redo_adds_seconds; /* the same of one after a step that was clipped or skipped; NaN, too: it updates nothing early */
+    bool has_early;           /* the program makes updates early, and this is known: */
+    struct st_early_forecast early;
     struct st_simulation sim;
 };
 
-/** Predict a step of this program on a machine with these rates; uses the bound if it cannot be simulated. */
-void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine);
+/** Predict a step of a plan on a machine with these rates; uses the bound if it cannot be simulated. */
+void st_predict(struct st_prediction *out, const struct st_plan *plan, const struct st_machine *machine);
 
 /** Why a program was not simulated, after st_predict().  Static, or this thread's last error. */
 const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine);

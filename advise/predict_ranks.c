@@ -62,7 +62,7 @@ static strata_status plan_row(void *ctx, uint64_t index)
         }
     if (out->status == STRATA_OK) {
         out->comm = st_program_traffic(&plan->program, ST_PHASE_BODY).comm;
-        st_predict(&out->prediction, &plan->program, &m);
+        st_predict(&out->prediction, plan, &m);
         if (out->prediction.seconds > 0)
             out->tokens = (double)ranks * w.micro_batch * w.seq * w.grad_accum / out->prediction.seconds;
     }

@@ -36,7 +36,7 @@ static void take_plan(struct schedule *out, const struct st_plan *plan, const st
 {
     memcpy(out->needed, plan->program.needed, sizeof(out->needed));
     st_bounds_make(&out->bounds, &plan->program, m);
-    st_predict(&out->prediction, &plan->program, m);
+    st_predict(&out->prediction, plan, m);
 }
 
 /* The chosen one is there already.  Running out of memory does not make a schedule impossible: that is E_NOMEM. */
@@ -123,7 +123,7 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
         c->prediction.seconds > FASTER * s->chosen->prediction.seconds)
         return NULL;
     if (c->update == ST_UPDATE_SPECULATIVE)
-        return "strata.update auto does not choose it: set speculative";
+        return "strata.update auto does not choose it unless strata.clip_rate is given: set that, or speculative";
     if (policy->update != ST_UPDATE_AUTO && update_of(policy) != c->update)
         return "strata.update says otherwise";
     if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)

@@ -1,4 +1,5 @@
 /* api/door_engine_create.c - strata/engine.h: creates an engine of a plan, loads its weights, destroys it. */
+#include "advise/predict.h"
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -78,6 +79,17 @@ static strata_status take_comms(struct strata_engine *e, struct st_engine_opts *
     return st;
 }
 
+/* By the rates that have chosen the plan; 0: none have. */
+static double early_most(const struct st_case *of)
+{
+    struct st_prediction p;
+
+    if (of->plan->program.early_pages == 0 || st_case_evaluator(of, &of->machine) == NULL)
+        return 0;
+    st_predict(&p, of->plan, &of->machine);
+    return p.has_early ? st_early_forecast_most(&p.early) : 0;
+}
+
 static strata_status create_engine(struct strata_engine *e, const struct strata_engine_opts *o)
 {
     const struct strata_plan *p = e->plan;
@@ -95,6 +107,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
         opts.fetch = ST_FETCH_EVEN;
     if (p->threads != 0)
         opts.threads = p->threads;
+    opts.early_most = early_most(&p->facts);
     opts.topology = p->on->topology;
     opts.device = p->on->device;
     opts.nvme.fake_seed = o->fake_seed;

@@ -320,11 +320,14 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     strata_status st;
 
     st_config_policy(policy, &b->config);
+    if (b->opts->clip_rate > 0)
+        policy->clip_rate = b->opts->clip_rate;
     st = st_plan_make_evaluated(&plan, &b->of->workload, &b->machine.capacity, policy, b->rates_evaluate ? &b->machine : NULL,
                                 ST_EFFORT_WHOLE);
     st = st_plan_advise(plan, st);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
+        policy->early = plan->policy.early;
         policy->accumulation = plan->decided.accumulation;
     }
     if (st == STRATA_OK && b->opts->device != NULL)

@@ -110,6 +110,7 @@ struct st_config {
     char lora[ST_CONFIG_JSON_MAX]; /* JSON of an object with PEFT's keys (model/adapter/adapter.h); "": none */
     enum st_quantization quantization;
     bool output_router_logits; /* the auxiliary loss of experts counts, whatever config.json says */
+    double clip_rate;          /* share of steps; NaN: not known */
     double aux_loss_coef;      /* in place of config.json's; NaN: that one */
     uint32_t threads;                                /* 0: one per usable core */
     uint32_t device_deadline;                        /* seconds */

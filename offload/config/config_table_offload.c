@@ -313,7 +313,11 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"",
      .help = "when the optimizer runs: after backward, before a layer's next forward, as soon as a gradient is complete, or "
              "(speculative) gated, and for the layers that gain by it in backward, too, as if the step were not clipped; auto: the "
-             "one of the first three predicted to be fastest, in_backward only if nothing needs all gradients first"},
+             "one of the first three predicted to be fastest, in_backward only if nothing needs all gradients first; and speculative "
+             "where strata.clip_rate is given and the step predicted with it is 3 % shorter"},
+    {.path = "strata.clip_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, clip_rate), .min = 0, .max = 1, .fallback = "\"auto\"",
+     .help = "share of the steps that is expected to be clipped or skipped, with which plans of speculative updates are compared; "
+             "a run goes by its own norms; auto: not known, none"},
     {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
      .fallback = "\"auto\"",
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "

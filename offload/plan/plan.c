@@ -427,6 +427,8 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->accumulation = ST_ACCUMULATE_HORIZONTAL; /* the caller goes through the layers micro-batch by micro-batch */
         policy->activations = ST_ACT_RECOMPUTED;         /* and keeps what it likes */
     }
+    if (policy->early == ST_EARLY_OFFERED) /* the choice takes it up, see plan_choose.c */
+        policy->early = 0;
     if (policy->forward_only || policy->leaves == 0)
         policy->leaves = 1;
     if (policy->forward_only)

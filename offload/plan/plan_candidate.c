@@ -432,6 +432,21 @@ static uint32_t quarters_of(uint32_t levels[ST_LEVELS_MAX], uint64_t all)
     return count;
 }
 
+/* All that may be, ..., 4, 3, 2, 1, none. */
+static uint32_t all_early_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
+{
+    const uint32_t all = plan->sums->mix.may[plan->program.workload.page_count];
+    uint32_t count = 0;
+
+    levels[count++] = all;
+    for (uint32_t pages = 0; pages < all && count < ST_LEVELS_MAX; pages = next_level(pages)) {
+        memmove(levels + 2, levels + 1, (count - 1) * sizeof(*levels));
+        levels[1] = pages;
+        count++;
+    }
+    return count;
+}
+
 /* What is updated early, the host updates: with any of it nothing is streamed. */
 static uint32_t early_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
@@ -441,7 +456,7 @@ static uint32_t early_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_pla
     if (plan->policy.early == 0 || plan->policy.forward_only || plan->policy.update != ST_UPDATE_GATED)
         return 1;
     if (plan->policy.early == ST_EARLY_AUTO)
-        return quarters_of(levels, pages);
+        return all_early_levels(levels, plan);
     levels[0] = (uint32_t)(pages * plan->policy.early / ST_EARLY_PARTS);
     return 1;
 }

@@ -134,7 +134,8 @@ static void take_base(struct st_plan *to, const struct st_plan *from)
     memcpy(to->minimum, from->minimum, sizeof(to->minimum));
 }
 
-strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates, enum st_effort effort)
+/* @param seconds  out: of the one that is chosen, which is decided, but not built */
+static strata_status choose(struct st_plan **plan, const struct st_machine *rates, enum st_effort effort, double *seconds)
 {
     struct st_search s = {.fastest = HUGE_VAL, .ops_most = ops_most[effort]};
     struct st_machine nominal;
@@ -149,6 +150,7 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
             take_base(s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan, *plan);
         *plan = s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan;
         st_node_decide(*plan, best);
+        *seconds = best->seconds;
         (*plan)->evaluated_ops = st_search_ops(&s);
     }
     for (uint32_t i = 0; i < s.base_count; i++) {
@@ -159,5 +161,61 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
     free(s.nodes);
     free(s.places);
     free(s.completed);
+    return st;
+}
+
+/* Chooses by another policy, too, and takes that plan if its step takes no more than `most`. */
+static strata_status choose_by(struct st_plan **plan, const struct st_policy *policy, const struct st_machine *rates,
+                               enum st_effort effort, double most)
+{
+    const struct st_policy asked = (*plan)->asked;
+    struct st_plan *other;
+    double seconds;
+    strata_status st = st_plan_create(&other, &(*plan)->program.workload, &(*plan)->capacity, policy);
+
+    if (st != STRATA_OK)
+        return st;
+    other->asked = asked;
+    other->asked.update = policy->update;
+    take_base(other, *plan);
+    st = choose(&other, rates, effort, &seconds);
+    other->asked = asked;
+    if (st == STRATA_OK && seconds <= most) {
+        struct st_plan *const slower = *plan;
+
+        other->evaluated_ops += slower->evaluated_ops;
+        *plan = other;
+        other = slower;
+    }
+    st_plan_destroy(other);
+    return st;
+}
+
+/* Whether steps may be the shorter for early updates where the policy of updates is the planner's choice. */
+static bool is_offered(const struct st_plan *plan, const struct st_machine *rates)
+{
+    return plan->asked.early == ST_EARLY_OFFERED && rates != NULL && !plan->capacity.device_is_host &&
+           plan->policy.update != ST_UPDATE_IN_BACKWARD && plan->policy.optimizer_tier != STRATA_TIER_DEVICE &&
+           !plan->policy.forward_only && !st_workload_opaque(&plan->program.workload);
+}
+
+#define CLEARLY 0.97 /* of a step without early updates, since these wear drives out more */
+
+/* Early updates take space that may serve a plan without them better, so that is another plan. */
+strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates, enum st_effort effort)
+{
+    double seconds;
+    strata_status st = choose(plan, rates, effort, &seconds);
+    struct st_policy other = (*plan)->policy;
+
+    if (st == STRATA_OK && other.early == ST_EARLY_AUTO) {
+        other.early = 0;
+        st = choose_by(plan, &other, rates, effort, seconds);
+        (*plan)->policy.early = ST_EARLY_AUTO; /* though no page may have any */
+    } else if (st == STRATA_OK && is_offered(*plan, rates)) {
+        other.update = ST_UPDATE_GATED;
+        other.early = ST_EARLY_AUTO;
+        st = choose_by(plan, &other, rates, effort, CLEARLY * seconds);
+    }
     return st == STRATA_OK ? st_plan_build(*plan) : st;
 }

@@ -6,6 +6,7 @@
 #include "offload/plan/plan_choose_internal.h"
 
 #include "core/base/error.h"
+#include "offload/simulate/early_forecast.h"
 #include "offload/simulate/simulate.h"
 
 #include <math.h>
@@ -146,6 +147,21 @@ void st_evaluator_fini(struct st_evaluator *evaluator)
     *evaluator = (struct st_evaluator){0};
 }
 
+/* The mean of a run of which so many steps are clipped. */
+static strata_status weigh_clipped(double *seconds, struct st_evaluator *evaluator, struct st_plan *plan)
+{
+    struct st_early_forecast f = {.kept = *seconds};
+    double redone;
+    strata_status st = st_simulate_beside(&redone, &plan->program, evaluator->machine, ST_PHASE_REDO, &plan->scratch);
+
+    if (st == STRATA_OK)
+        st = st_simulate_beside(&f.gated, &plan->program, evaluator->machine, ST_PHASE_REDO | ST_PHASE_LATE, &plan->scratch);
+    evaluator->ops += 2 * plan->program.op_count;
+    f.redo_adds = fmax(0, redone - f.kept); /* about */
+    *seconds = st_early_forecast_mean(&f, plan->policy.clip_rate);
+    return st;
+}
+
 static strata_status simulate(double *seconds, struct st_evaluator *evaluator, struct st_plan *plan, double limit)
 {
     strata_status st;
@@ -157,7 +173,10 @@ static strata_status simulate(double *seconds, struct st_evaluator *evaluator, s
     if ((st = st_plan_build(plan)) != STRATA_OK)
         return st;
     evaluator->ops += plan->program.op_count;
-    return st_simulate_seconds(seconds, &plan->program, evaluator->machine, limit, &plan->scratch);
+    st = st_simulate_seconds(seconds, &plan->program, evaluator->machine, limit, &plan->scratch);
+    return st == STRATA_OK && plan->policy.clip_rate > 0 && plan->program.early_pages > 0 && *seconds <= limit
+               ? weigh_clipped(seconds, evaluator, plan)
+               : st;
 }
 
 /* Each micro-batch more takes as long as those of which one program has more than the other; but what these hide may come to

@@ -17,7 +17,7 @@ static const enum first firsts[ST_AXIS_COUNT] = {
     [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_EVERY, [ST_AXIS_ACCUM] = FIRST_ENDS,
     [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_CACHED] = FIRST_ONE,     [ST_AXIS_CACHE] = FIRST_ONE,
     [ST_AXIS_ORDER] = FIRST_ONE,          [ST_AXIS_SLOTS] = FIRST_ONE,      [ST_AXIS_CHUNKS] = FIRST_EVERY,
-    [ST_AXIS_GRADS] = FIRST_ENDS,         [ST_AXIS_MEMORY] = FIRST_ONE,     [ST_AXIS_EARLY] = FIRST_ENDS,
+    [ST_AXIS_GRADS] = FIRST_ENDS,         [ST_AXIS_MEMORY] = FIRST_ONE,     [ST_AXIS_EARLY] = FIRST_FOUR,
 };
 
 static bool is_first(enum first first, uint32_t i, uint32_t count)

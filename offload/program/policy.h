@@ -12,9 +12,11 @@
 #define ST_STREAMED_PARTS 64u
 #define ST_STREAMED_AUTO  UINT32_MAX
 
-/* Unit for the share of pages whose updates are made early, in backward (program.h).  AUTO: as many as the planner finds best. */
-#define ST_EARLY_PARTS 8u
-#define ST_EARLY_AUTO  UINT32_MAX
+/* Unit for the share of pages whose updates are made early, in backward (program.h).  AUTO: as many as the planner finds best.
+ * OFFERED: the same where the update is AUTO and it gains by them clearly. */
+#define ST_EARLY_PARTS   8u
+#define ST_EARLY_AUTO    UINT32_MAX
+#define ST_EARLY_OFFERED (UINT32_MAX - 1)
 
 /* Checkpoints are kept in so many sets; beside those one is written by the running step, and one more by what it saves. */
 static inline uint32_t st_sets_of_keep(uint32_t keep)
@@ -45,6 +47,7 @@ struct st_policy {
     enum st_activation_mode activations;
     enum st_update_policy update; /* AUTO: the one evaluated to be faster; in_backward only if nothing needs the whole norm first */
     uint32_t early; /* gated: of ST_EARLY_PARTS of the pages, as far as they fit, or ST_EARLY_AUTO; 0: none */
+    double clip_rate; /* share of the steps that is expected to be clipped or skipped: what is updated early is made again there */
     enum st_accumulation accumulation; /* AUTO: the one evaluated to be faster */
     uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
     enum st_wire wire;                 /* how sums go to other ranks; BF16 changes bits */

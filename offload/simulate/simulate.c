@@ -153,6 +153,12 @@ static enum strata_lane largest_stall(const struct st_simulation *step)
     return most;
 }
 
+/* Of steady steps. */
+static enum st_phase phase_of(const struct st_clock *s, bool first)
+{
+    return (enum st_phase)(first ? ST_PHASE_PROLOGUE | (s->beside & ST_PHASE_LATE) : ST_PHASE_BODY | s->beside);
+}
+
 static strata_status run_steps(struct st_clock *s, struct st_simulation *out)
 {
     const bool pending = st_program_gated(s->program);
@@ -161,7 +167,7 @@ static strata_status run_steps(struct st_clock *s, struct st_simulation *out)
     uint32_t last, count = 0;
 
     for (last = 0; last < STEPS_MAX && count == 0; last++) {
-        const strata_status st = run_cycle(s, last == 0 && pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+        const strata_status st = run_cycle(s, phase_of(s, last == 0 && pending));
 
         if (st != STRATA_OK)
             return st;
@@ -268,7 +274,7 @@ static strata_status simulate(struct st_simulation *out, struct st_clock *s, dou
     if ((st = create(s, scratch)) != STRATA_OK || (st = run_steps(s, out)) != STRATA_OK || out->seconds > limit ||
         !(machine->rates.handover + machine->rates.latency_io + machine->rates.launch > 0))
         return st;
-    *s = (struct st_clock){.program = s->program, .machine = machine, .unaccounted = s->unaccounted};
+    *s = (struct st_clock){.program = s->program, .machine = machine, .unaccounted = s->unaccounted, .beside = s->beside};
     if ((st = create(s, scratch)) == STRATA_OK && (st = run_steps(s, &late)) == STRATA_OK && late.seconds >= out->seconds)
         *out = late;
     return st;
@@ -331,6 +337,17 @@ strata_status st_simulate_save(double *seconds, const struct st_program *program
 strata_status st_simulate_redo(double *seconds, const struct st_program *program, const struct st_machine *machine)
 {
     return simulate_other(seconds, program, machine, ST_PHASE_BODY_REDO);
+}
+
+strata_status st_simulate_beside(double *seconds, const struct st_program *program, const struct st_machine *machine,
+                                 enum st_phase beside, struct st_scratch *scratch)
+{
+    struct st_clock s = {.program = program, .machine = machine, .unaccounted = true, .beside = beside};
+    struct st_simulation step = {0};
+    const strata_status st = simulate(&step, &s, HUGE_VAL, scratch);
+
+    *seconds = step.seconds;
+    return st;
 }
 
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)

@@ -56,6 +56,10 @@ strata_status st_simulate_save(double *seconds, const struct st_program *program
 /** The same of a step that makes the updates again which the step before it made early: a program with some is meant. */
 strata_status st_simulate_redo(double *seconds, const struct st_program *program, const struct st_machine *machine);
 
+/** The seconds of a steady step of a run whose steps are BODY and this: REDO, LATE, both.  Memory as of st_simulate_seconds(). */
+strata_status st_simulate_beside(double *seconds, const struct st_program *program, const struct st_machine *machine,
+                                 enum st_phase beside, struct st_scratch *scratch);
+
 /** Are all rates known that this program needs?  mixed, block_flops, checksum and those between ranks may
  *  be missing. */
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine);

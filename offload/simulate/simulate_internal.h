@@ -48,6 +48,7 @@ struct st_clock {
     double now, begun;                       /* begun: when the running cycle began */
     struct st_simulation step;               /* of the running cycle: */
     bool unaccounted;                        /* its seconds alone */
+    enum st_phase beside;                    /* BODY, of steady steps */
     const struct st_simulation_watch *watch; /* NULL: nobody watches */
 };
 

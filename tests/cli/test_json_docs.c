@@ -197,6 +197,10 @@ TEST(every_key_is_documented_and_comes)
         {"train",
          "train --model tests/golden/experts/qwen3_moe --data tests/golden/experts/qwen3_moe/tokens.bin --seq-len 32 --max-steps 1 "
          "--set strata.router_aux_loss_coef=0.25 --json"},
+        {"train",
+         "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --json --nvme {w}/nvme --host-memory 3M --device-memory 6M "
+         "--set strata.update=speculative --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set "
+         "zero_optimization.offload_param.device=nvme"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json"},
         {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json --gpu h100 --drive gen4:2TB"},
         {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},
