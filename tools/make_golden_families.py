@@ -7,6 +7,7 @@ config.json that it would write:
     python4 tools/make_golden_families.py make [NAME...]
     python5 tools/make_golden_families.py check [NAME...]
     python5 tools/make_golden_families.py aux [NAME...]
+    python5 tools/make_golden_families.py packed [NAME...]
 
 Files of each: config.json, config5.json, model.safetensors (initial weights, bf16 numbers), tokens.bin (80 windows), config_ds.json
 (DeepSpeed), golden.json: loss and samples of the gradients of the first micro-batch in fp64, losses and gradient norms of 20 AdamW
@@ -16,6 +17,9 @@ Models with experts are made by transformers 5 with its eager experts, which add
 no choice of an expert, in all of this, is nearer than MARGIN to another one, and nothing that gpt_oss clamps nearer than LIMIT_MARGIN
 to its limit.  golden_aux.json of them is what their own loss gives with output_router_logits, which has their auxiliary loss: the
 first micro-batch has sequences that end in padding.
+
+golden_packed.json is of windows that are documents: their lengths in the four windows of a step, drawn until all choices are clear.
+Each goes through the model by itself, since the mask of transformers' gpt_oss knows of no documents in eager attention.
 """
 import argparse
 import json
@@ -31,6 +35,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 SAMPLES, PROMPT, NEW = 4, 20, 64
+WINDOWS = MICRO_BATCH * ACCUMULATION  # of a step
 # No pad token: torch's embedding gives its row no gradient.  No end token: texts have their full length.
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, attention_dropout=0.0, pad_token_id=None, eos_token_id=None)
@@ -281,6 +286,73 @@ def aux(name, path):
     raise SystemExit(name + ": no coefficient with clear choices")
 
 
+def draw_documents(rng):
+    """Lengths for each window of a step; the last token of a document has no target."""
+    cuts = [sorted(rng.choice(numpy.arange(2, CONTEXT - 1), size=int(rng.integers(1, 4)), replace=False)) for _ in range(WINDOWS)]
+    return [[int(end - start) for start, end in zip([0, *own], [*own, CONTEXT])] for own in cuts]
+
+
+def documents_loss(model, rows, documents):
+    """Sum of the losses of these windows' targets, [windows, CONTEXT], and how many these are."""
+    total, count = 0.0, 0
+    for row, lengths in zip(rows, documents):
+        for text in torch.split(row, lengths):
+            logits = model(input_ids=text[None, :], use_cache=False).logits[0, :-1]
+            total = total + torch.nn.functional.cross_entropy(logits, text[1:], reduction="sum")
+            count += len(text) - 1
+    return total, count
+
+
+def packed_gradients(path, tokens, documents):
+    model = build(path, torch.float64)
+    total, count = documents_loss(model, micro_batch(tokens, 0)[0], documents)
+    (total / count).backward()
+    gradients = {n: float(g.norm()) for name, p in model.named_parameters() for n, g in per_expert(name, p.grad).items()}
+    return {"loss": total.item() / count, "gradients": gradients}
+
+
+def train_packed(path, tokens, documents):
+    model = build(path, torch.float32)
+    parameters = list(model.parameters())
+    optimizer = optimizer_of(model)
+    targets = sum(length - 1 for own in documents for length in own)
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        mean = 0.0
+        for micro in range(0, WINDOWS, MICRO_BATCH):
+            rows, _ = micro_batch(tokens, step * WINDOWS + micro)
+            loss = documents_loss(model, rows, documents[micro:micro + MICRO_BATCH])[0] / targets
+            loss.backward()
+            mean += loss.item()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, CLIP)))
+        losses.append(mean)
+        optimizer.step()
+    return {"losses": losses, "grad_norms": norms}
+
+
+def packed(name, path):
+    global TYPE
+    TYPE = json.load(open(path + "/config.json"))["model_type"]
+    tokens = numpy.fromfile(path + "/tokens.bin", dtype="<u2", offset=1024)
+    for seed in range(400):
+        documents = draw_documents(numpy.random.Generator(numpy.random.Philox(seed)))
+        NEAREST[0] = float("inf")
+        try:
+            first, steps = packed_gradients(path, tokens, documents), train_packed(path, tokens, documents)
+        except SystemExit:
+            continue
+        write_json(path + "/golden_packed.json", {
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+            "documents": documents,
+            "first_micro_batch": first,
+            "in_order": steps,
+        })
+        print(f"{name}: seed {seed}, documents {documents}, choices {NEAREST[0]:.2e}")
+        return []
+    raise SystemExit(name + ": no documents with clear choices")
+
+
 def greedy(path, tokens):
     """The first prompt in the data whose choices are all clear."""
     model = build(path, torch.float32)
@@ -364,14 +436,14 @@ def check(name, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "tests", "golden"))
-    parser.add_argument("action", choices=["make", "check", "aux"])
+    parser.add_argument("action", choices=["make", "check", "aux", "packed"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*FAMILIES, *EXPERTS]) + "; default: all but those with experts")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     for name in args.names or FAMILIES:
         folder = os.path.join(args.out, "experts" if name in EXPERTS else "families")
-        wrong = {"make": make, "check": check, "aux": aux}[args.action](name, os.path.join(folder, name))
+        wrong = {"make": make, "check": check, "aux": aux, "packed": packed}[args.action](name, os.path.join(folder, name))
         print(f"{name}: transformers {transformers.__version__}", "differs: " + ", ".join(wrong) if wrong else "ok")
 
 

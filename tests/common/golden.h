@@ -19,6 +19,8 @@
     "tests/golden/experts/qwen3_moe", "tests/golden/experts/qwen3_moe_one", "tests/golden/experts/qwen2_moe",                    \
         "tests/golden/experts/olmoe", "tests/golden/experts/mixtral", "tests/golden/experts/gpt_oss",                            \
         "tests/golden/experts/gpt_oss_one"
+/* Of some, golden_packed.json: windows that are documents. */
+#define GOLDEN_PACKED "tests/golden/experts/qwen3_moe", "tests/golden/experts/gpt_oss"
 /* Adapters of these, by tools/make_golden_merge.py, of attention and of stacks of experts: {of them, the model}. */
 #define GOLDEN_ADAPTER_OF(name, model)                                                                                           \
     {                                                                                                                            \

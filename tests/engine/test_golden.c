@@ -9,6 +9,7 @@
 #include "offload/config/config_options.h"
 #include "offload/plan/plan.h"
 #include "tests/common/golden.h"
+#include "tests/common/golden_documents.h"
 #include "tests/common/scratch.h"
 #include "tests/common/test.h"
 #include "text/data/tokens.h"
@@ -29,6 +30,7 @@ struct run {
     bool exact;           /* the losses are within 1e-6 */
     uint64_t slice_elems; /* of a page of experts, at most; 0: the model's default */
     bool aux;             /* the loss has their auxiliary one (golden_aux.json) */
+    bool packed;          /* windows are documents (golden_packed.json) */
     uint32_t micro_batch; /* 0: the configuration's, 2 of 4 sequences */
     struct st_config config;
     struct st_config_source *source;
@@ -62,7 +64,8 @@ static void create_model(struct run *r)
                                    .grad_accum = r->config.grad_accum,
                                    .dtype = r->config.dtype,
                                    .workers = 2,
-                                   .slice_elems = r->slice_elems};
+                                   .slice_elems = r->slice_elems,
+                                   .documents = r->packed};
     struct st_adapter_spec *spec = NULL;
     struct st_model_config model;
     char path[256];
@@ -181,7 +184,7 @@ static struct tolerance tolerance_of(const struct run *r)
     case STRATA_F16: /* 1.9e-4 and 4e-3 */
         return (struct tolerance){5e-4, 0.01};
     default:
-        if (r->aux)
+        if (r->aux || r->packed)
             return (struct tolerance){1e-6, 1e-5};
         return (struct tolerance){r->exact ? 1e-6 : 1e-5, 1e-4};
     }
@@ -201,7 +204,7 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
     double worst = 0, worst_norm = 0;
 
     path_in(tokens_path, r.golden, tokens_name);
-    path_in(json_path, dir, r.aux ? "golden_aux.json" : "golden.json");
+    path_in(json_path, dir, r.aux ? "golden_aux.json" : r.packed ? "golden_packed.json" : "golden.json");
     open_run(&r, everything_on_nvme);
     assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->program.workload.vocab, r.plan->program.workload.seq),
                      STRATA_OK);
@@ -210,12 +213,14 @@ static void compare(struct run r, const char *series, const char *tokens_name, b
     norm = st_json_first(st_json_get(st_json_get(root, series), "grad_norms"));
     aux = r.aux ? st_json_first(st_json_get(st_json_get(root, series), "aux_losses")) : NULL;
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[4 * 32], targets[4 * 32];
+        int32_t tokens[4 * 32], targets[4 * 32], positions[4 * 32];
         struct st_step_result result;
 
         for (int i = 0; i < 4; i++)
             assert_int_equal(st_token_set_window(set, position++, 0, false, tokens + i * 32, targets + i * 32, NULL), STRATA_OK);
-        assert_int_equal(st_engine_step(r.eng, tokens, targets, NULL, &result), STRATA_OK);
+        if (r.packed)
+            golden_documents(st_json_get(root, "documents"), 4, SEQ, targets, positions);
+        assert_int_equal(st_engine_step(r.eng, tokens, targets, r.packed ? positions : NULL, &result), STRATA_OK);
         losses[step] = result.loss;
         worst = fmax(worst, relative(result.loss, st_json_number(loss)));
         worst_norm = fmax(worst_norm, relative(result.grad_norm, st_json_number(norm)));
@@ -261,6 +266,22 @@ TEST(losses_with_the_auxiliary_one_match_transformers)
 
         compare((struct run){.golden = with_aux[i], .dtype = STRATA_F32, .aux = true}, "in_order", "tokens.bin", false, first);
         compare((struct run){.golden = with_aux[i], .dtype = STRATA_F32, .aux = true}, "in_order", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+    }
+}
+
+/* Documents that share a window train as if each had its own; experts in slices of one, and all in one. */
+TEST(losses_of_packed_documents_match_transformers)
+{
+    static const char *const packed[] = {GOLDEN_PACKED};
+
+    for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++) {
+        struct run run = {.golden = packed[i], .dtype = STRATA_F32, .packed = true};
+        double first[STEPS], second[STEPS];
+
+        compare(run, "in_order", "tokens.bin", false, first);
+        run.slice_elems = 1;
+        compare(run, "in_order", "tokens.bin", true, second);
         assert_memory_equal(first, second, sizeof(first));
     }
 }

@@ -18,7 +18,7 @@ static uint64_t arena_bytes(const struct st_workload *w)
     bytes += (shape_of(w).block_count + 2) * shape_of(w).activation_bytes;
     for (uint32_t b = 0; b < shape_of(w).block_count; b++)
         bytes += w->layers[b + 1].internal_bytes;
-    return bytes + w->constants_bytes + w->routes_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
+    return bytes + w->constants_bytes + w->routes_bytes + 12 * (uint64_t)w->micro_batch * w->seq +
            2048 * (uint64_t)(w->page_count + shape_of(w).block_count + 10);
 }
 
@@ -72,6 +72,8 @@ static void place_all(struct rig *r)
     r->dact = place(r, shape_of(w).activation_bytes);
     r->tokens = place(r, 4 * rows);
     r->targets = place(r, 4 * rows);
+    if (w->documents)
+        r->positions = place(r, 4 * rows);
     r->loss_sum = place(r, sizeof(double));
     if (w->routes_bytes > 0) {
         r->routes = place(r, w->routes_bytes);
@@ -202,6 +204,7 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
         .workspace = r->workspace,
         .tokens = r->tokens,
         .targets = r->targets,
+        .positions = r->positions,
         .loss_sum = r->loss_sum,
         .routes = r->routes,
         .aux_loss = r->aux_loss,

@@ -27,6 +27,7 @@ struct rig {
     uint64_t spoilt_first, spoilt_bytes; /* of each block's internals, before its backward */
     unsigned char *head_internals, *workspace, *dact;
     int32_t *tokens, *targets;
+    int32_t *positions; /* of a model with documents, else NULL; a test fills them in, on the cpu device in place */
     double *loss_sum;
     unsigned char *routes; /* of a model with an auxiliary loss, else NULL, as the loss */
     double *aux_loss;

@@ -2,6 +2,7 @@
  * kept against recomputed activations, and across workers, kernels and dtypes by memcmp. */
 #include "decoder_rig.h"
 #include "tests/common/golden.h"
+#include "tests/common/golden_documents.h"
 #include "tests/common/shape.h"
 #include <math.h>
 
@@ -58,6 +59,17 @@ static uint32_t pad(int32_t *tokens, int32_t *targets, const st_json *padded)
     return count;
 }
 
+static void check_norms(const struct rig *r, const char *dir, const st_json *gradients)
+{
+    for (uint32_t i = 0; i < st_model_tensor_count(r->m); i++) {
+        const struct st_tensor *t = st_model_tensor(r->m, i);
+        const double norm = st_json_number(st_json_get(gradients, t->name)), got = golden_norm(r, t);
+
+        if (fabs(got - norm) > 1e-5 * norm)
+            fail_msg("%s: %s: norm %.9g, transformers %.9g", dir, t->name, got, norm);
+    }
+}
+
 /* Loss, auxiliary loss and gradients of transformers, of tokens alone. */
 static void check_aux_loss(const char *dir)
 {
@@ -76,16 +88,11 @@ static void check_aux_loss(const char *dir)
     r.target_count = pad(tokens, targets, st_json_get(first, "padded"));
     loss = rig_step(&r, tokens, targets, false);
     if (fabs(*r.aux_loss - want_aux) > 1e-6 * want_aux || fabs(loss + coef * *r.aux_loss - want) > 1e-6 * want)
-        fail_msg("%s: auxiliary loss %.9g, loss %.9g, transformers %.9g, %.9g", dir, *r.aux_loss, loss + coef * *r.aux_loss, want_aux,
-                 want);
-    for (uint32_t i = 0; i < st_model_tensor_count(r.m); i++) {
-        const struct st_tensor *t = st_model_tensor(r.m, i);
-        const double norm = st_json_number(st_json_get(st_json_get(first, "gradients"), t->name)), got = golden_norm(&r, t);
-
-        if (fabs(got - norm) > 1e-5 * norm)
-            fail_msg("%s: %s: norm %.9g, transformers %.9g", dir, t->name, got, norm);
-        routers += t->rank == 2 && t->shape[0] == r.m->config.experts;
-    }
+        fail_msg("%s: auxiliary loss %.9g, loss %.9g, transformers %.9g, %.9g", dir, *r.aux_loss, loss + coef * *r.aux_loss,
+                 want_aux, want);
+    check_norms(&r, dir, st_json_get(first, "gradients"));
+    for (uint32_t i = 0; i < st_model_tensor_count(r.m); i++)
+        routers += st_model_tensor(r.m, i)->rank == 2 && st_model_tensor(r.m, i)->shape[0] == r.m->config.experts;
     assert_true(routers > 0);
     rig_close(&r);
     st_json_free(root);
@@ -97,6 +104,32 @@ TEST(test_auxiliary_loss_is_transformers)
 
     for (size_t d = 0; d < sizeof(with_aux) / sizeof(with_aux[0]); d++)
         check_aux_loss(with_aux[d]);
+}
+
+/* Documents that share a window: loss and gradients of transformers, which saw each by itself. */
+TEST(test_packed_documents_are_transformers)
+{
+    static const char *const packed[] = {GOLDEN_PACKED};
+    const struct st_model_batch batch = {.dtype = STRATA_F32, .workers = 2, .documents = true};
+
+    for (size_t d = 0; d < sizeof(packed) / sizeof(packed[0]); d++) {
+        st_json *root = golden_json_of(packed[d], "golden_packed.json");
+        const st_json *first = st_json_get(root, "first_micro_batch");
+        const double want = st_json_number(st_json_get(first, "loss"));
+        int32_t tokens[64], targets[64];
+        struct rig r;
+        double loss;
+
+        golden_open(&r, packed[d], &batch, st_kernels_pick(NULL));
+        golden_rows(&r, packed[d], tokens, targets);
+        r.target_count = golden_documents(st_json_get(root, "documents"), 2, 32, targets, r.positions);
+        loss = rig_step(&r, tokens, targets, false);
+        if (fabs(loss - want) > 1e-6 * want)
+            fail_msg("%s: loss %.9g, transformers %.9g", packed[d], loss, want);
+        check_norms(&r, packed[d], st_json_get(first, "gradients"));
+        rig_close(&r);
+        st_json_free(root);
+    }
 }
 
 static void assert_same_bits(const struct rig *a, const struct rig *b)
