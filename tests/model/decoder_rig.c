@@ -265,7 +265,8 @@ static void block_backward(struct rig *r, uint32_t b, bool recompute)
 
     if (recompute)
         memset(r->internals[b], 0xff, layer->internal_bytes);
-    memset(r->internals[b] + r->spoilt_first, 0xff, r->spoilt_bytes);
+    if (layer->kind == r->spoilt_kind)
+        memset(r->internals[b] + r->spoilt_first, r->spoilt_to_zero ? 0 : 0xff, r->spoilt_bytes);
     if (layer->kind != ST_LAYER_EXPERTS) {
         block_part(r, ST_CALL_BLOCK_BACKWARD, b, 0, recompute);
         return;

@@ -24,7 +24,9 @@ struct rig {
     float **grads;                       /* [pages], of what is trained; NULL: frozen */
     unsigned char **acts;                /* [blocks + 1] */
     unsigned char **internals;           /* [blocks] */
-    uint64_t spoilt_first, spoilt_bytes; /* of each block's internals, before its backward */
+    uint64_t spoilt_first, spoilt_bytes; /* of the internals of each block of spoilt_kind, before its backward */
+    enum st_layer_kind spoilt_kind;
+    bool spoilt_to_zero; /* else to NaN */
     unsigned char *head_internals, *workspace, *dact;
     int32_t *tokens, *targets;
     int32_t *positions; /* of a model with documents, else NULL; a test fills them in, on the cpu device in place */

@@ -157,6 +157,52 @@ TEST(test_recomputed_is_kept)
     }
 }
 
+/* Of what a sparse block's first part leaves its other parts, backward needs all: nothing is kept that it could do without.  What
+ * slices add to is opened again.  The one weight of a softmax over the chosen is 1, whichever it is: no gradient asks for ids. */
+static void check_route_kept(const char *dir)
+{
+    const struct st_model_batch batch = {.dtype = STRATA_F32, .workers = 2, .aux_loss_coef = 0.25f};
+    struct rig whole, spoilt;
+    double loss;
+
+    golden_open(&whole, dir, &batch, st_kernels_pick(NULL));
+    loss = golden_loss(&whole, dir, false);
+    const struct st_route_values v = st_route_values_layout(whole.m);
+    const bool is_one = whole.m->config.experts_chosen == 1 && st_family_of(whole.m->config.family)->weights_after;
+    enum { IDS = 2 };
+    const struct {
+        uint64_t first, end;
+        bool index; /* of rows or experts: 0 is one, NaN would be none */
+    } parts[] = {{v.input, v.probs, false},   {v.probs, v.ids, false},          {v.ids, v.weights, true},
+                 {v.weights, v.order, false}, {v.order, v.places, true},        {v.places, v.offsets, true},
+                 {v.offsets, v.sum, true},    {v.shared, v.shared_gate, false}, {v.shared_gate, v.bytes, false}};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        bool differs = false;
+
+        if (parts[i].first + ST_LAYOUT_GAP == parts[i].end || (i == IDS && is_one))
+            continue; /* the model has no such part, or no use for it */
+        golden_open(&spoilt, dir, &batch, st_kernels_pick(NULL));
+        spoilt.spoilt_kind = ST_LAYER_EXPERTS;
+        spoilt.spoilt_first = st_block_internal_bytes(whole.m, true) - v.bytes + parts[i].first;
+        spoilt.spoilt_bytes = parts[i].end - parts[i].first;
+        spoilt.spoilt_to_zero = parts[i].index;
+        assert_true(golden_loss(&spoilt, dir, false) == loss);
+        for (uint32_t p = 0; p < whole.w->page_count; p++)
+            differs = differs || memcmp(whole.grads[p], spoilt.grads[p], whole.w->pages[p].elems * sizeof(float)) != 0;
+        if (!differs)
+            fail_msg("%s: backward does without part %zu of a route", dir, i);
+        rig_close(&spoilt);
+    }
+    rig_close(&whole);
+}
+
+TEST(test_all_that_a_route_keeps_is_needed)
+{
+    for (uint32_t d = 0; d < EXPERTS; d++)
+        check_route_kept(experts[d]);
+}
+
 /* Experts of a page are computed together, and added to a row's sum in the order of their numbers: pages of one or of all of them
  * give the same. */
 TEST(test_slices_do_not_matter)
