@@ -51,6 +51,11 @@ EXPERTS = {
     "qwen3_moe_params": ("qwen3_moe_one", dict(target_modules=["q_proj"], target_parameters=["mlp.experts.gate_up_proj", "experts.down_proj"],
                                                rank_pattern={"experts.down_proj": 2}, alpha_pattern={r".*\.0\.mlp.experts.gate_up_proj": 3})),
     "qwen2_moe_params": ("qwen2_moe", dict(target_parameters=["experts.gate_up_proj"], use_rslora=True)),
+    # The first layer's choices are not all clear without adapters of attention.
+    "olmoe_params": ("olmoe", dict(target_modules=["q_proj", "v_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"])),
+    # Of gpt_oss, whose limit is low, hardly any seed has no value near it.
+    "gpt_oss_params": ("gpt_oss_one", dict(target_modules=["v_proj", "o_proj"], rank_pattern={"experts.gate_up_proj": 3},
+                                       target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
     "mixtral_params": ("mixtral", dict(target_modules=["o_proj"], target_parameters=["experts.down_proj"])),
 }
 

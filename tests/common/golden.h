@@ -31,7 +31,8 @@
         GOLDEN_ADAPTER_OF("qwen3_moe", "qwen3_moe"), GOLDEN_ADAPTER_OF("gpt_oss", "gpt_oss"), GOLDEN_EXPERTS_STACKED
 #define GOLDEN_EXPERTS_STACKED                                                                                                   \
     GOLDEN_ADAPTER_OF("mixtral_params", "mixtral"), GOLDEN_ADAPTER_OF("qwen2_moe_params", "qwen2_moe"),                          \
-        GOLDEN_ADAPTER_OF("qwen3_moe_params", "qwen3_moe_one")
+        GOLDEN_ADAPTER_OF("qwen3_moe_params", "qwen3_moe_one"), GOLDEN_ADAPTER_OF("olmoe_params", "olmoe"),                      \
+        GOLDEN_ADAPTER_OF("gpt_oss_params", "gpt_oss_one")
 /* Adapters of some of them, and what PEFT computes (tools/make_golden_lora.py): {of them, the model}. */
 #define GOLDEN_LORA_OF(name, model)                                                                                              \
     {                                                                                                                            \

@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 const char *const families[FAMILY_COUNT] = {
-    "gemma2_caps", "gemma3_local", "gpt2_exact",     "llama_linear",     "mistral_window",  "olmo2",
-    "phi3_long",   "qwen2_layers", "qwen3_bias",     "smollm3_yarn",     "mixtral",         "olmoe",
-    "qwen2_moe",   "qwen3_moe",    "mixtral_params", "qwen2_moe_params", "qwen3_moe_params"};
+    "gemma2_caps",    "gemma3_local",     "gpt2_exact",       "llama_linear", "mistral_window", "olmo2",         "phi3_long",
+    "qwen2_layers",   "qwen3_bias",       "smollm3_yarn",     "mixtral",      "olmoe",          "qwen2_moe",     "qwen3_moe",
+    "mixtral_params", "qwen2_moe_params", "qwen3_moe_params", "olmoe_params", "gpt_oss",        "gpt_oss_params"};
 
 const char *join_path(char path[256], const char *dir, const char *name, const char *file)
 {
@@ -26,7 +26,10 @@ const char *model_path(char path[256], const char *name)
                   {"qwen3_moe", "qwen3_moe"},
                   {"mixtral_params", "mixtral"},
                   {"qwen2_moe_params", "qwen2_moe"},
-                  {"qwen3_moe_params", "qwen3_moe_one"}};
+                  {"qwen3_moe_params", "qwen3_moe_one"},
+                  {"olmoe_params", "olmoe"},
+                  {"gpt_oss", "gpt_oss"},
+                  {"gpt_oss_params", "gpt_oss_one"}};
 
     for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++)
         if (strcmp(sparse[i].adapter, name) == 0)

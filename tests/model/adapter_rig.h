@@ -12,7 +12,7 @@
 #define ADAPTERS "tests/golden/adapters"
 
 /* Those that have a golden adapter, of whose models some have experts. */
-#define FAMILY_COUNT 17
+#define FAMILY_COUNT 20
 extern const char *const families[FAMILY_COUNT];
 /* The directory of the model that a golden adapter is for.  @return path */
 const char *model_path(char path[256], const char *name);
