@@ -49,9 +49,8 @@ static void print_redo(const struct st_plan *plan, const struct st_prediction *p
     char more[24], mean[24], gated[24], bytes[24];
 
     st_print(file, "  after a step that is clipped: %s more, and nvme moves %s more; with %.3g %% of such steps the mean is %s\n",
-             st_seconds_text(more, p->early.redo_adds),
-             st_size_text(bytes, redone.read + redone.write - kept.read - kept.write), 100 * rate,
-             st_seconds_text(mean, st_early_forecast_mean(&p->early, rate)));
+             st_seconds_text(more, p->early.redo_adds), st_size_text(bytes, redone.read + redone.write - kept.read - kept.write),
+             100 * rate, st_seconds_text(mean, st_early_forecast_mean(&p->early, rate)));
     st_print(file, "  a step that is likelier to be clipped than %.0f %% makes no update early: %s\n", 100 * fmax(most, 0),
              st_seconds_text(gated, p->early.gated));
 }

@@ -165,18 +165,25 @@ static void print_evals(FILE *file, const struct strata_training_info *run)
     st_print_text(file, "\n");
 }
 
-/* What was written for nothing is a part of what the run wrote. */
-static void print_early(FILE *file, const struct strata_engine_info *early)
+#define LOST_OFTEN 0.2 /* of the steps: another plan may be the faster */
+
+/* What was written for nothing is a part of what the run wrote.  Steps that were not kept were clipped, likely to be, or followed by
+ * a flush or a save. */
+static void print_early(FILE *file, const struct strata_engine_info *early, uint64_t steps)
 {
     char redone[24], wasted[24];
+    double lost;
 
     if (early == NULL)
         return;
+    lost = steps > 1 ? 1 - (double)early->early_kept / (double)(steps - 1) : 0;
     st_print(file, "  early updates in %" PRIu64 " of the steps: kept in %" PRIu64 ", made again in %" PRIu64, early->early_made,
              early->early_kept, early->early_redone);
     if (early->early_redone > 0)
         st_print(file, " (%s, and %s written to nvme for nothing)", st_size_text(redone, early->redone_bytes),
                  st_size_text(wasted, early->wasted_bytes));
+    if (lost > LOST_OFTEN)
+        st_print(file, "; strata.clip_rate %.2g makes a plan for so few that are kept", lost);
     st_print_text(file, "\n");
 }
 
@@ -200,7 +207,7 @@ void cli_progress_summary(struct cli_progress *p, const struct strata_plan_info 
     print_traffic(file, plan, m);
     st_written_counted(&written, cli_medians_get(m, STRATA_METRIC_WRITE), summary->write_bytes, summary->seconds);
     st_written_print(&written, "nvme writes   ", file);
-    print_early(file, summary->early);
+    print_early(file, summary->early, m->steps);
     print_stalls(file, m);
     print_bound_by(file, m, &summary->pressure);
     st_print(file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),

@@ -126,10 +126,10 @@ struct strata_step {
     double aux_loss;   /**< auxiliary loss of the experts, mean over the micro-batches with tokens; NaN: the loss has none */
     double token_loss; /**< loss without it */
     /* Of a plan with early updates (strata.update: speculative). */
-    bool early_made;                /**< this step has updated pages early */
-    bool early_kept, early_redone;  /**< what the step before it has updated early came into force, or was updated again */
-    uint64_t redone_bytes;          /**< of weights and state that were updated again */
-    uint64_t wasted_bytes;          /**< that their first updates had written to NVMe */
+    bool early_made;               /**< this step has updated pages early */
+    bool early_kept, early_redone; /**< what the step before it has updated early came into force, or was updated again */
+    uint64_t redone_bytes;         /**< of weights and state that were updated again */
+    uint64_t wasted_bytes;         /**< that their first updates had written to NVMe */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 

@@ -20,9 +20,9 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .activation_tier = config->activation_tier,
         .activations = config->activations,
         .update = config->update == ST_UPDATE_SPECULATIVE ? ST_UPDATE_GATED : config->update,
-        .early = config->update == ST_UPDATE_SPECULATIVE                              ? ST_EARLY_AUTO
+        .early = config->update == ST_UPDATE_SPECULATIVE                         ? ST_EARLY_AUTO
                  : config->update == ST_UPDATE_AUTO && !isnan(config->clip_rate) ? ST_EARLY_OFFERED
-                                                                                  : 0,
+                                                                                 : 0,
         .clip_rate = isnan(config->clip_rate) ? 0 : config->clip_rate,
         .accumulation = config->accumulation,
         .wire = config->wire,

@@ -113,8 +113,8 @@ void st_emit_store_grad(struct st_emitter *e, uint32_t p, uint32_t from);
 void st_emit_update(struct st_emitter *e, uint32_t p);
 /* The same in backward, before the step is over: they leave the page's other version.  The last one reads ahead. */
 void st_emit_early(struct st_emitter *e, uint32_t p);
-/* State that the next cycle's updates need first is read during this cycle's backward: once its early updates have left the slots,
- * or from the beginning. */
+/* State that the next cycle's updates need first is read during this cycle's backward: once its early updates have left the
+ * slots, or from the beginning. */
 void st_emit_read_ahead(struct st_emitter *e, unsigned phases);
 /* Upload slice t of a table that is looked up on the host and stays on the device. */
 void st_emit_table_slice(struct st_emitter *e, uint32_t t);

@@ -57,8 +57,8 @@ enum st_phase {
     ST_PHASE_BODY = 2,
     ST_PHASE_EPILOGUE = 4,
     ST_PHASE_EVAL = 8,
-    ST_PHASE_SAVE = 16, /* beside one of the others */
-    ST_PHASE_REDO = 32, /* beside BODY: makes the updates that are not there early, or are not kept */
+    ST_PHASE_SAVE = 16,  /* beside one of the others */
+    ST_PHASE_REDO = 32,  /* beside BODY: makes the updates that are not there early, or are not kept */
     ST_PHASE_EARLY = 64, /* of an op: not in a cycle with LATE */
     ST_PHASE_LATE = 128, /* beside PROLOGUE or BODY: makes no update early */
     /* Cycles that save: each updates every chunk. */

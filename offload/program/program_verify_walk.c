@@ -2,8 +2,9 @@
 #include "offload/program/program_verify.h"
 
 static const char walk[] = "pbbevpfvvpsbss";
-static const char early_walk[] = "pBsBSSsbBssSSfpbbBfPsfvPSrBrbsrsRsepsBRSRfpSePfpfprSrfpRrrRRevvpePrePRsBePepbSsbfpbrbRsbepbBSsbBfpbBrb"
-                                 "BRsbBepbbbbsbbSsbbfpbbrbbRsbbe";
+static const char early_walk[] =
+    "pBsBSSsbBssSSfpbbBfPsfvPSrBrbsrsRsepsBRSRfpSePfpfprSrfpRrrRRevvpePrePRsBePepbSsbfpbrbRsbepbBSsbBfpbBrb"
+    "BRsbBepbbbbsbbSsbbfpbbrbbRsbbe";
 
 const char *st_verify_walk(bool early)
 {

@@ -1,4 +1,5 @@
-/* offload/simulate/early_forecast.h - what a run takes whose steps make updates early, or not, by how many of them are clipped. */
+/* offload/simulate/early_forecast.h - what a run takes whose steps make updates early, or not, by how many of them are clipped.
+ */
 #ifndef OFFLOAD_SIMULATE_EARLY_FORECAST_H
 #define OFFLOAD_SIMULATE_EARLY_FORECAST_H
 

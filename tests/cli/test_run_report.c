@@ -155,9 +155,9 @@ TEST(a_fraction_of_no_rate_is_unknown)
 }
 
 /* The block for people after steps of which those from `first` to `last` are under pressure. */
-static char *block_of(const struct strata_plan_info *plan, int first, int last)
+static char *block_with(const struct strata_plan_info *plan, int first, int last, const struct strata_engine_info *early)
 {
-    struct cli_summary summary = {.seconds = 2};
+    struct cli_summary summary = {.seconds = 2, .early = early};
     struct cli_medians *m = NULL;
     char *text = NULL;
     size_t bytes = 0;
@@ -179,6 +179,31 @@ static char *block_of(const struct strata_plan_info *plan, int first, int last)
     assert_int_equal(fclose(file), 0);
     free(m);
     return text;
+}
+
+static char *block_of(const struct strata_plan_info *plan, int first, int last)
+{
+    return block_with(plan, first, last, NULL);
+}
+
+/* Four steps: three could have kept what the one before had updated. */
+TEST(what_became_of_early_updates_is_told)
+{
+    const struct strata_plan_info plan = {0};
+    struct strata_engine_info early = {.early_made = 3, .early_kept = 3};
+    char *text = block_of(&plan, 0, 0);
+
+    assert_null(strstr(text, "early updates"));
+    free(text);
+    text = block_with(&plan, 0, 0, &early);
+    must_hold(text, "\n  early updates in 3 of the steps: kept in 3, made again in 0\n");
+    free(text);
+    early = (struct strata_engine_info){
+        .early_made = 3, .early_kept = 1, .early_redone = 2, .redone_bytes = 2048, .wasted_bytes = 1024};
+    text = block_with(&plan, 0, 0, &early);
+    must_hold(text, "\n  early updates in 3 of the steps: kept in 1, made again in 2 (2.00 KiB, and 1.00 KiB written to nvme for "
+                    "nothing); strata.clip_rate 0.67 makes a plan for so few that are kept\n");
+    free(text);
 }
 
 TEST(bytes_between_ranks_are_told_where_there_are_any)

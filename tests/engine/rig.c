@@ -482,7 +482,8 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
         out->wasted_bytes += result.wasted_bytes;
         out->kept += result.early_kept;
         out->redone += result.early_redone;
-        again = again || (i == 0 && result.early_made && (steps == 1 || cell->flush_after == 1)) || (i == 1 && result.early_redone);
+        again =
+            again || (i == 0 && result.early_made && (steps == 1 || cell->flush_after == 1)) || (i == 1 && result.early_redone);
         out->losses[i] = result.loss;
         out->norms[i] = result.grad_norm;
         out->skipped += result.skipped;

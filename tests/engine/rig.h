@@ -73,9 +73,9 @@ struct rig_cell {
 struct rig_result {
     bool planned; /* false: refused with E_NOFIT */
     double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
-    uint32_t skipped;                                   /* updates left out: fp16 overflow */
-    uint32_t early_pages, kept, redone;                 /* updated early; steps whose early updates were kept, or made again */
-    uint32_t late;                                      /* steps that made none early */
+    uint32_t skipped;                   /* updates left out: fp16 overflow */
+    uint32_t early_pages, kept, redone; /* updated early; steps whose early updates were kept, or made again */
+    uint32_t late;                      /* steps that made none early */
     uint64_t redone_bytes, wasted_bytes;
     uint32_t clipped;                                   /* steps whose norm was over the threshold */
     uint64_t requests;                                  /* of the steps: rig_train() asks for bit `rank` before it evaluates */

@@ -74,7 +74,8 @@ TEST(every_pattern_of_drops_has_the_bits_of_serial)
 TEST(every_alternation_has_the_bits_of_serial)
 {
     for (uint32_t i = 0; i < 12; i++) {
-        struct rig_cell cell = cell_of(i % 3 < 2 ? STRATA_TIER_NVME : STRATA_TIER_HOST, i % 3 < 1 ? STRATA_TIER_NVME : STRATA_TIER_HOST);
+        struct rig_cell cell =
+            cell_of(i % 3 < 2 ? STRATA_TIER_NVME : STRATA_TIER_HOST, i % 3 < 1 ? STRATA_TIER_NVME : STRATA_TIER_HOST);
         struct rig_cell serial = cell;
         struct rig_result want, r;
 
@@ -88,7 +89,8 @@ TEST(every_alternation_has_the_bits_of_serial)
         r = run(&cell, STEPS);
         assert_int_equal(r.late, __builtin_popcount(cell.lates));
         assert_true(r.kept + r.redone + r.late <= STEPS);
-        assert_true(r.redone > 0 ? r.redone_bytes > 0 && (r.wasted_bytes > 0) == (i % 3 < 2) : r.redone_bytes + r.wasted_bytes == 0);
+        assert_true(r.redone > 0 ? r.redone_bytes > 0 && (r.wasted_bytes > 0) == (i % 3 < 2)
+                                 : r.redone_bytes + r.wasted_bytes == 0);
         assert_same(&cell, &want, &r);
     }
 }
@@ -134,7 +136,8 @@ static double chance_of(const char *steps, double drift)
 
         logs[count] = steps[count] == 'h'   ? 1 + about
                       : steps[count] == 'l' ? -1 + about
-                                            : steps[count] == 's' ? (double)INFINITY : -(double)INFINITY;
+                      : steps[count] == 's' ? (double)INFINITY
+                                            : -(double)INFINITY;
     }
     return st_early_chance(logs, count);
 }

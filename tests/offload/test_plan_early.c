@@ -95,7 +95,8 @@ TEST(more_memory_is_never_slower_and_nor_are_early_updates)
     assert_true(most > 0);
 }
 
-/* Where the policy of updates is the planner's, they are used if that gains clearly; a device that is the host has no such offer. */
+/* Where the policy of updates is the planner's, they are used if that gains clearly; a device that is the host has no such offer.
+ */
 TEST(they_may_be_offered)
 {
     struct st_machine m = machine_of(38);
