@@ -1,8 +1,8 @@
 /* plan_early.c - which pages are updated early, in backward, and what that leaves of the state to be cached.
  *
- * Of those that may be, so many are, evenly spread from the top down, so that both passes have a part of the traffic all the time:
- * backward that of the early ones, forward that of those between.  Cached in host memory is none of their state, since its other
- * version would want as much room again; so what is cached is counted among the other chunks. */
+ * Of those that may be, so many are, evenly spread from the top down, so that both passes have a part of the traffic all the
+ * time: backward that of the early ones, forward that of those between.  Cached in host memory is none of their state, since its
+ * other version would want as much room again; so what is cached is counted among the other chunks. */
 #include "offload/plan/plan_predicates.h"
 
 #include "core/base/error.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the host can update early: a plain page that is trained whole, so that none of it has to be copied to its other version.
- */
+/* What the host can update early: a page of one layer, a block's or a slice of an untied head, that is trained whole, so that
+ * none of it has to be copied to its other version. */
 static bool may_be_early(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
     const struct st_page *page = &w->pages[p];
 
-    if (st_workload_opaque(w) || !st_page_is_plain(page) || !st_place_trained(plan, p))
+    if (st_workload_opaque(w) || page->flags != 0 || page->uses != 1 || st_place_is_table(plan, p) || !st_place_trained(plan, p))
         return false;
     for (uint32_t i = 0; i < page->group_count; i++)
         if (page->groups[i].kind == ST_GROUP_FROZEN)

@@ -50,14 +50,14 @@ struct st_layout {
 
 /* Pages that are updated early (plan_early.c). */
 struct st_early_mix {
-    uint32_t *may;    /* [page_count + 1]: pages before this one that may be, whatever is decided */
-    uint32_t *chunks; /* the same of chunks that are, */
-    uint64_t *bytes;  /* and of their state, */
-    uint64_t largest; /* of which this is the largest one's: by decisions that leave */
+    uint32_t *may;       /* [page_count + 1]: pages before this one that may be, whatever is decided */
+    uint32_t *chunks;    /* the same of chunks that are, */
+    uint64_t *bytes;     /* and of their state, */
+    uint64_t largest;    /* of which this is the largest one's: by decisions that leave */
     uint32_t low, pages; /* the lowest that could be, and how many are */
 };
-/* Of so many chunks, the first that are not updated early: bytes of their state, and of the largest of all others; the first chunk
- * behind them. */
+/* Of so many chunks, the first that are not updated early: bytes of their state, and of the largest of all others; the first
+ * chunk behind them. */
 struct st_cached_sums {
     uint64_t bytes, largest_left;
     uint32_t end;
@@ -90,7 +90,7 @@ struct st_plan_sums {
     uint32_t pages_at_once, sums_at_once, leaves_at_once; /* pages, trained ones, and those with the small one, that a block's ops
                                                              have: most of any block, at least 1 */
     bool trained_f32;                                     /* every trained group is stored in fp32 */
-    bool slices_save; /* the plain pages' shards and a slot for one are smaller than the pages */
+    bool slices_save;        /* the plain pages' shards and a slot for one are smaller than the pages */
     struct st_early_mix mix; /* of the decisions that were last asked about */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);

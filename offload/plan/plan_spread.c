@@ -95,9 +95,8 @@ static void cache_evenly(struct spread *s)
 
 void st_plan_spread(struct st_plan *plan)
 {
-    struct spread s = {.plan = plan,
-                       .first = st_place_device_chunks(plan),
-                       .cached_end = st_plan_cached(plan, plan->decided.cached_chunks).end};
+    struct spread s = {
+        .plan = plan, .first = st_place_device_chunks(plan), .cached_end = st_plan_cached(plan, plan->decided.cached_chunks).end};
 
     if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.cached_chunks <= s.first)
         return;

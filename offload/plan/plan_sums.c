@@ -317,8 +317,8 @@ uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan
     *end = cut(*end, page, plan->decided.device_accum_pages);
     *end = cut(*end, page, plan->decided.host_grad_pages);
     *end = cut(*end, page, st_place_early_low(plan));
-    if (plan->decided.streamed > 0 ? page >= plan->decided.device_state_pages &&
-                                         st_page_is_plain(st_place_page(plan, page)) && st_place_trained(plan, page)
+    if (plan->decided.streamed > 0 ? page >= plan->decided.device_state_pages && st_page_is_plain(st_place_page(plan, page)) &&
+                                         st_place_trained(plan, page)
                                    : page >= st_place_early_low(plan))
         return part(parts, plan, page, end);
     parts[0] = (struct st_alike){page, *end - page};

@@ -330,15 +330,18 @@ TEST(many_sizes_stay_as_decided)
     st_workload_fini(&w);
 }
 
-/* Every second page is updated early, and none of its state is cached. */
+/* Every second page is updated early, and none of its state is cached.  The topmost is: a slice of the head. */
 TEST(early_pages_leave_the_cache_to_the_others)
 {
+    struct plan_sizes s = sizes;
     struct st_policy policy = nvme_gated;
     struct st_workload w;
     uint32_t some = 0, early = 0;
 
     policy.early = ST_EARLY_PARTS / 2;
-    plan_workload(&w, &sizes, NULL);
+    s.tied = false;
+    plan_workload(&w, &s, NULL);
+    assert_true(w.pages[w.page_count - 1].row_count > 0);
     for (uint32_t part = 0; part <= parts; part++) {
         struct st_plan *plan = plan_with_part(&w, &policy, part);
 
@@ -346,6 +349,7 @@ TEST(early_pages_leave_the_cache_to_the_others)
         for (uint32_t i = 0; i < plan->program.chunk_count; i++)
             if (plan->program.pages[plan->program.chunks[i].page].early)
                 assert_int_equal(plan->program.chunks[i].state, ST_WHERE_NVME);
+        assert_int_equal(plan->program.pages[w.page_count - 1].early, plan->program.early_pages > 0);
         some += cached_of(plan) > 0 && on_disk_of(plan) > 0 && plan->program.early_pages > 0;
         early = plan->program.early_pages > early ? plan->program.early_pages : early;
         st_plan_destroy(plan);
