@@ -1,10 +1,12 @@
-/* test_early - updates that are made in backward as if no step were clipped, kept or made again: the bits of serial ones. */
+/* test_early - updates that are made in backward as if no step were clipped, kept or made again: the bits of serial ones.  A
+ * sample of the patterns and cells; with --all every one. */
 #include "agree.h"
 #include "sound.h"
 #include "tests/common/test.h"
 
 #include "core/base/rng.h"
 #include "offload/engine/early_chance.h"
+#include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -60,8 +62,11 @@ TEST(every_pattern_of_drops_has_the_bits_of_serial)
         serial.early = 0;
         want = run(&serial, STEPS);
         for (cell.drops = 0; cell.drops < PATTERNS; cell.drops += 2) {
-            const struct rig_result r = run(&cell, STEPS);
+            struct rig_result r;
 
+            if (!sample_takes(cell.drops / 2 + t, 4, 0))
+                continue;
+            r = run(&cell, STEPS);
             assert_true(r.early_pages > 0);
             assert_int_equal(r.redone, __builtin_popcount(cell.drops));
             assert_int_equal(r.kept + r.redone, STEPS - 1);
@@ -167,6 +172,8 @@ TEST(clipped_and_skipped_steps_are_made_again)
                         serial;
         struct rig_result want, r;
 
+        if (!sample_takes(i / 3 + i / 12, 2, 0))
+            continue;
         cell.llama = i / 12 == 1;
         cell.dtype = dtypes[i / 4 % 3];
         cell.clip = RIG_CLIP_SOMETIMES;
@@ -203,6 +210,8 @@ TEST(a_device_with_queues_has_the_bits_of_serial)
                         serial;
         struct rig_result want, r;
 
+        if (!sample_takes(i + i / 3, 2, 0))
+            continue;
         cell.paced = true;
         cell.io_method = "threads";
         cell.grad_accum = 2;
@@ -224,6 +233,8 @@ TEST(ranks_take_the_same_verdict)
         struct rig_cell cell = cell_of(i % 2 == 0 ? STRATA_TIER_NVME : STRATA_TIER_HOST, STRATA_TIER_HOST), serial;
         struct rig_result want[2], r[2];
 
+        if (!sample_takes(i + i / 2, 2, 0))
+            continue;
         cell.ranks = 2;
         cell.stage = i / 2;
         cell.grad_accum = 4;
