@@ -31,12 +31,14 @@
 static unsigned long passes_asked = ULONG_MAX;
 
 static const struct cell {
-    const char *name, *command;
-    bool begun; /* the killed run resumes from one that was killed before */
+    const char *name, *trains, *options; /* trains: what changes bits */
+    bool begun;                          /* the killed run resumes from one that was killed before */
 } cells[] = {
-    {"on a drive, resumed", TRAIN SAVING DRIVE, true},
-    {"in memory, resumed", TRAIN SAVING, true},
-    {"on a drive, begun", TRAIN SAVING DRIVE, false},
+    {"on a drive, resumed", TRAIN, DRIVE, true},
+    {"in memory, resumed", TRAIN, "", true},
+    {"on a drive, begun", TRAIN, DRIVE, false},
+    {"updates in backward", TRAIN " --set gradient_clipping=10.5", /* the first two steps clip */
+     DRIVE " --machine {w}/slow.json --set strata.update=speculative", true},
 };
 
 struct walk {
@@ -51,7 +53,8 @@ static void run(const struct walk *walk, struct program *p, const char *fault)
 {
     char command[1024];
 
-    assert_true(snprintf(command, sizeof(command), "%s --fault %s", walk->cell->command, fault) < (int)sizeof(command));
+    assert_true(snprintf(command, sizeof(command), "%s" SAVING "%s --fault %s", walk->cell->trains, walk->cell->options, fault) <
+                (int)sizeof(command));
     alarm(WAIT_SECONDS);
     workplace_run(walk->w, p, command);
     alarm(0);
@@ -144,7 +147,7 @@ static void walk_cell(const struct workplace *w, const struct cell *cell)
     struct walk walk = {.w = w, .cell = cell};
     struct program p;
 
-    workplace_run_ok(w, &p, TRAIN);
+    workplace_run_ok(w, &p, cell->trains);
     walk.never_killed = strdup(p.out);
     program_free(&p);
     prepare(&walk);

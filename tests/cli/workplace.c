@@ -189,12 +189,15 @@ void workplace_create(struct workplace *w)
 {
     static const char machine[] = "{\"name\":\"test\",\"matmul_flops\":1e11,\"upload\":1e10,\"download\":1e10,\"read\":1e9,"
                                   "\"write\":1e9,\"mixed\":1e9,\"update\":1e9}";
+    static const char slow[] = "{\"name\":\"slow\",\"matmul_flops\":2e9,\"upload\":1e10,\"download\":1e10,\"read\":1e8,"
+                               "\"write\":1e8,\"mixed\":1e8,\"update\":1e9}";
 
     *w = (struct workplace){.path = "/tmp/strata-test-XXXXXX"};
     assert(mkdtemp(w->path) != NULL);
     workplace_make_dir(w, "nvme");
     workplace_write(w, "file", "x", 1);
     workplace_write(w, "machine.json", machine, strlen(machine));
+    workplace_write(w, "slow.json", slow, strlen(slow));
     write_text(w);
     run_ok(w, "tokens {w}/text --out {w}/good.bin --heldout 0.5");
     run_ok(

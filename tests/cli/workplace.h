@@ -7,7 +7,8 @@
 
 struct program; /* tests/cli/program.h */
 
-/* good.bin good.heldout.bin (tokens), machine.json (rates, so that no run measures), config.json (last one written), nvme/,
+/* good.bin good.heldout.bin (tokens), machine.json (rates, so that no run measures), slow.json (a drive as slow as compute),
+ * config.json (last one written), nvme/,
  * file (not a directory), model/ (Hugging Face), and where workplace_damage() was called: bad-*.bin, model-*, pipe;
  * where mounting is allowed: full/ (1 MiB) and ro/ (read-only). */
 struct workplace {
