@@ -184,8 +184,7 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
         for (size_t o = 0; o < (accumulates ? 2u : 1u); o++) {
             const enum st_accumulation order = accumulates ? orders[o] : policy->accumulation;
 
-            if ((others[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) ||
-                (others[u] == own && order == policy->accumulation))
+            if ((others[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) || (others[u] == own && order == policy->accumulation))
                 continue;
             out[count++] = (struct variant){.update = others[u], .accumulation = order};
         }
@@ -193,7 +192,8 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
     return count;
 }
 
-static strata_status plan_variant(struct step_bench *b, struct step_case *c, const struct st_policy *base, const struct variant *v)
+static strata_status plan_variant(struct step_bench *b, struct step_case *c, const struct st_policy *base,
+                                  const struct variant *v)
 {
     struct st_policy policy = *base;
 
@@ -406,7 +406,8 @@ static strata_status check_turns(const struct step_bench *b, enum st_update_poli
     if (name != NULL && b->opts->budget_count > 1)
         return st_error(STRATA_E_INVAL, "--beside and several budgets of --device-memory: leave one out");
     if (b->opts->clip_rate > 0 && b->opts->device != NULL && first >= b->opts->steps)
-        return st_error(STRATA_E_INVAL, "--clip-rate %g: none of %u steps follows one that is dropped: ask for at least %u --steps",
+        return st_error(STRATA_E_INVAL,
+                        "--clip-rate %g: none of %u steps follows one that is dropped: ask for at least %u --steps",
                         b->opts->clip_rate, b->opts->steps, first + 1);
     return STRATA_OK;
 }

@@ -39,7 +39,7 @@ struct step_bench {
     const struct bench_step_opts *opts;
     const struct st_case *of; /* the plan's: model, machine and what is asked */
     struct st_config config;  /* its own, with the threads of this machine */
-    bool rates_evaluate;          /* the machine's rates choose the plan, not a nominal machine's */
+    bool rates_evaluate;      /* the machine's rates choose the plan, not a nominal machine's */
     struct st_compute compute;
     struct st_model_init init;
     struct st_weight_source weights;

@@ -81,10 +81,10 @@ static void print_sentence(const struct step_bench *b, const struct step_case *c
 void step_print_row(struct step_bench *b, const struct step_case *c, double fastest)
 {
     static const char *const names[] = {
-        "predicted_ms", "bound_ms",      "step/bound",    "hardware_ms", "stall_ms",         "upload_mb",      "down_mb",
-        "read_mb",      "write_mb",      "step/hardware", "mfu",         "model_tflop",      "ceiling_tflops", "ceiling_size",
-        "upload/link",  "download/link", "practicality",  "device_mb",   "device_beside_mb", "peak_rss_mb",    "planned_rss_mb",
-        "early_pages",  "redone"};
+        "predicted_ms",     "bound_ms",     "step/bound",     "hardware_ms",   "stall_ms",     "upload_mb",
+        "down_mb",          "read_mb",      "write_mb",       "step/hardware", "mfu",          "model_tflop",
+        "ceiling_tflops",   "ceiling_size", "upload/link",    "download/link", "practicality", "device_mb",
+        "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "early_pages",   "redone"};
     const bool ran = b->opts->device != NULL;
     const struct st_workload *w = &c->plan->program.workload;
     const struct st_traffic *moved = ran ? &c->moved : &c->figures.traffic[st_phase_index(ST_PHASE_BODY)];

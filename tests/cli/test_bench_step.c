@@ -20,8 +20,7 @@ static const char *const step_keys[] = {
     "predicted_ms",     "bound_ms",     "step/bound",     "hardware_ms",   "stall_ms",     "upload_mb",
     "down_mb",          "read_mb",      "write_mb",       "step/hardware", "mfu",          "model_tflop",
     "ceiling_tflops",   "ceiling_size", "upload/link",    "download/link", "practicality", "device_mb",
-    "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "early_pages",
-    "redone",           "bound_by"};
+    "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "early_pages",   "redone",       "bound_by"};
 #define ALWAYS_KEYS 9u
 #define STEP_KEYS   (sizeof(step_keys) / sizeof(step_keys[0]))
 
