@@ -23,13 +23,13 @@ cat >"$model/config.json" <<'JSON'
  "hidden_act": "silu", "torch_dtype": "bfloat16"}
 JSON
 clips=
-[ "$rate" = 0 ] || clips="--clip-rate $rate"
+[ "$rate" = 0 ] || clips="--clip-rate $rate --set strata.clip_rate=$rate"
 for tier in $tiers; do
     host=8GiB
     [ "$tier" = cpu ] || host=2GiB
     for load in $loads; do
         echo "state on $tier, compute $load times the rest, $rate of the steps clip"
-        # shellcheck disable=SC2086 # two words, or none
+        # shellcheck disable=SC2086 # words, or none
         "$strata" bench step --model "$model" --machine "$here/tests/machines/two-cores.json" --device paced --steps "$steps" \
             --load "$load" --seq-len 512 --device-memory 300MiB --host-memory $host --nvme "$dir" $clips \
             --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu \
