@@ -19,6 +19,7 @@ _PHRASES = (
     ("machine.file FILE.json", "Machine.file"),
     ("machine.file FILE", "Machine.file"),
     ("machine.gpu NAME", "Machine.gpu"),
+    ("STRATA_FROZEN freezes a tensor", "requires_grad_(False) freezes a parameter"),
     ("(command line): ", "(overrides): "),
     ("command line: ", "overrides: "),
 )

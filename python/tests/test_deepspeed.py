@@ -109,6 +109,20 @@ class Initialize(Engines):
                 self.assertEqual(engine.config["gradient_clipping"], 0.5)
                 self.assertEqual(engine.get_lr(), [0.01])
 
+    def test_a_commented_file_says_no_more_than_is_in_it(self) -> None:
+        """Its defaults are not taken for what somebody asked for."""
+        file = self.scratch / "commented.json"
+        for changes in ({}, {"strata": {"leaves": 1, "limits": {"upload": 0}}}):
+            plain = without("optimizer", **changes)
+            file.write_text(f"// as DeepSpeed reads it\n{json.dumps(plain)}")
+            model = net()
+            with self.assertNoLogs("strata", "WARNING"):
+                adam = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+                engine = self.engine(str(file), model, optimizer=adam)
+            self.assertEqual(engine.config.get("strata", {}), changes.get("strata", {}))
+            self.train(engine, 2)
+            self.assertTrue(engine.save_checkpoint(str(self.scratch / "of-a-commented-file")))
+
     def test_keys_that_mean_nothing_here_are_passed_through(self) -> None:
         config = without(steps_per_print=float("inf"), some_new_key=3, zero_optimization={"stage": 2, "overlap_comm": True})
         self.assertEqual(self.engine(config).zero_optimization_stage(), 2)
@@ -914,7 +928,11 @@ class Wrong(Engines):
                 FileNotFoundError,
                 "there are global_step1",
             ),
-            (lambda: engine.load_checkpoint(str(self.scratch), "missing"), FileNotFoundError, "missing: it has none"),
+            (
+                lambda: engine.load_checkpoint(str(self.scratch), "missing"),
+                FileNotFoundError,
+                "missing: there are whole/global_step1",
+            ),
             (lambda: engine.load_checkpoint("x", custom_load_fn=print), NotImplementedError, "custom_load_fn"),
             (lambda: ended.step(), RuntimeError, "destroyed"),
             (lambda: ended.backward(torch.zeros(())), RuntimeError, "destroyed"),

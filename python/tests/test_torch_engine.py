@@ -577,13 +577,6 @@ class Ends(unittest.TestCase):
         self.assertTrue(all(map(torch.equal, kept, engine.module.parameters())))
         self.assertEqual(len(train(engine, range(1))), 1)
 
-    def test_policies_of_updates_that_modules_have_not_are_named(self) -> None:
-        for asked in ("in_backward", "speculative"):
-            config = {"train_batch_size": 2, "strata": {"update": asked}}
-            with self.subTest(asked), self.assertLogs("strata", "WARNING") as lines:
-                strata.torch.Engine(torch.nn.Linear(4, 4), config).destroy()
-            self.assertEqual(1, sum(f"strata.update: {asked} is not for" in line for line in lines.output), lines.output)
-
     def test_overlap_waits_before_hooks_that_compute_with_weights(self) -> None:
         places = []
         module = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4))

@@ -49,10 +49,20 @@ def taken(config: Any) -> dict[str, Any]:
     except ValueError:  # comments, ..., which hjson reads: the values in force that the library reads
         with resolved(config, allow_unknown=True) as opened:
             found = json.loads(got(abi().strata_config_json, opened.pointer))
+        rows = check(config, allow_unknown=True)
+        found["strata"] = _only("strata", found.get("strata", {}), {row["path"] for row in rows if row["origin"] == "file"})
     if not isinstance(found, dict):
         raise TypeError(f"{os.fspath(config)}: a configuration is an object, {{...}}")
     _look_for_unknown(config, found, os.fsdecode(config))
     return Named.of(found, config)
+
+
+def _only(path: str, value: Any, given: set[str]) -> Any:
+    """Of a section what the file has: engines ask what somebody wanted."""
+    if path in given or not isinstance(value, dict):
+        return value
+    inner = ((name, f"{path}.{name}", one) for name, one in value.items())
+    return {name: _only(at, one, given) for name, at, one in inner if any(f"{key}.".startswith(f"{at}.") for key in given)}
 
 
 def _look_for_unknown(config: Any, top: Mapping[str, Any], file: str | None) -> None:

@@ -35,7 +35,8 @@ from .beside import random_states
 from .decoder import Behind, Decoder, decoder_of
 from .found import blocks_of, measured
 from .held import held
-from .hooks import Hook, Overlap, overlap_of, watch_clipping
+from .hooks import Hook, Overlap, watch_clipping
+from .keys import DECODER, PAGED, RESIDENT, Keys
 from .loads import load_all, load_weights
 from .mapped import release, share, unchanged
 from .optimizer import Optimizer, groups_of, rule_of
@@ -99,8 +100,9 @@ class Engine(torch.nn.Module):
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"Engine() takes a torch.nn.Module, not {type(module).__name__}")
         self._turn = Turn()
-        overlap = overlap_of(config, overlap)
-        changes: dict[str, Any] = {"strata.update": "gated" if overlap else "serial", **(overrides or {})}
+        keys = Keys(config, overrides, overlap)
+        overlap = keys.overlap
+        changes: dict[str, Any] = {**(overrides or {}), **keys.changes()}
         if save is not None:
             changes["strata.save"] = os.path.abspath(os.fspath(save))
         if optimizer is not None:
@@ -111,6 +113,7 @@ class Engine(torch.nn.Module):
         unchanged(module.parameters())
         comm = meet()
         settings = settings_of(config, changes, max_steps=max_steps, comm=comm, allow_unknown=allow_unknown)
+        keys.check_groups(module, given, settings["optimizer"]["params"].get("weight_decay", 0.0))
         self._lines = lines_of(settings, overwrite) if comm is None or comm.rank == 0 else None
         self._max_steps = max_steps
         self._decoder = decoder_of(
@@ -121,7 +124,7 @@ class Engine(torch.nn.Module):
             compute=compute,
             seq_len=seq_len,
             torch_only="layers are named" if layers is not None else "there are several ranks" if comm is not None else None,
-            overrides=changes,
+            overrides={**changes, **keys.decoders()},
             machine=machine,
             max_steps=max_steps,
             allow_unknown=allow_unknown,
@@ -129,7 +132,7 @@ class Engine(torch.nn.Module):
         paged = layers is not None or settings["zero_optimization"]["offload_param"]["device"] != "none"
         pages = paged and self._decoder is None
         if pages and overlap:
-            raise ValueError("overlap: layers that page are updated before the next step; leave it out")
+            raise ValueError("overlap, or strata.update gated: layers that page are updated before the next step; leave it out")
         named = layers is not None or example is not None or boundary_bytes != 0
         if example is None:
             boundary_bytes = boundary_bytes or settings["strata"].get("boundary_bytes", 0)
@@ -137,6 +140,7 @@ class Engine(torch.nn.Module):
         self._open: Layers | None = self._decoder
         if self._decoder is not None:
             self._kept = self._decoder.kept
+            keys.tell(DECODER, module, comm is None)
         else:
             try:
                 ordered = measured(module, layers, example, boundary_bytes, dtype_of(settings)) if pages else blocks_of(module)
@@ -145,6 +149,7 @@ class Engine(torch.nn.Module):
                     raise
                 logging.getLogger("strata").warning("weights stay resident in spite of offload_param: %s", error)
                 ordered, pages = [], False
+            keys.tell(PAGED if pages else RESIDENT, module, comm is None or comm.rank == 0)
             pieces, self._kept, modules = cut(
                 module, numbers, {o.module: o.boundary_bytes for o in ordered}, resident=not pages
             )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-
-from .._handles import Config
-from ..planning import check as rows_of
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -42,18 +38,6 @@ def _nothing() -> Any:
 
 def _ignore(*_: Any) -> None:
     """A hook of a copy."""
-
-
-def overlap_of(config: Config, told: bool) -> bool:
-    """Whether updates run beside the next forward: as told, or as strata.update says.  Other policies are named in the log."""
-    asked = next((row["value"] for row in rows_of(config, allow_unknown=True) if row["path"] == "strata.update"), "auto")
-    if asked not in ("auto", "serial", "gated"):
-        logging.getLogger("strata").warning(
-            "strata.update: %s is not for layers that PyTorch runs: they update %s",
-            asked,
-            "beside the next forward (gated)" if told else "at the end of a step (serial)",
-        )
-    return told or bool(asked == "gated")
 
 
 class Overlap:
