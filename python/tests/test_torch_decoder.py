@@ -108,6 +108,29 @@ class Decoder(InScratch):
         for one, other in zip(ours, theirs):
             self.assertAlmostEqual(one, other, delta=relative * abs(other))
 
+    def test_a_loss_of_evaluation_mode_is_refused_at_backward(self) -> None:
+        """As of a model of from_pretrained(), which is in that mode."""
+        module, (batch, *_) = llama(), batches(2)
+        made = engine(module.eval())
+        self.addCleanup(made.destroy)
+        kept = [p.clone() for p in module.parameters()]
+        for begun in (False, True):
+            if begun:
+                trained(made.train(), [batch])
+                made.eval()
+            loss = made(**batch).loss
+            with self.assertRaisesRegex(RuntimeError, r"the module is in evaluation mode: call engine.train\(\)"):
+                made.backward(loss)
+            with self.assertRaisesRegex(RuntimeError, "no call of the engine in training"):
+                made.train().backward(loss)
+            self.assertTrue(all(p.grad is None for p in module.parameters()))
+            with self.assertRaisesRegex(RuntimeError, "the step was dropped"):
+                made.step()
+        self.assertTrue(all(map(torch.equal, kept, module.parameters())))
+        two, plain = batches(2), engine(llama())
+        self.addCleanup(plain.destroy)
+        self.assertEqual(trained(made, two), trained(plain, two))
+
     def test_ten_steps_are_those_of_pytorch(self) -> None:
         nvme = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": str(self.scratch)}}}
         for name, make, more in (("gpt2", gpt2, {}), ("llama", llama, {}), ("llama on nvme", llama, nvme)):

@@ -275,6 +275,23 @@ class Decoder(Layers):
             if values is not None:
                 into[: values.shape[0], : values.shape[1]] = values
 
+    def check_loss(self, module: torch.nn.Module, loss: torch.Tensor) -> None:
+        """Raises for one that PyTorch has computed, whose gradients nobody would take."""
+        nodes = [loss.grad_fn] if isinstance(loss, torch.Tensor) else [None]
+        seen = set(nodes)
+        while nodes:
+            node = nodes.pop()
+            if node is None or type(node).__name__ == f"{_Loss.__name__}Backward":
+                return  # without a graph PyTorch says so itself
+            following = [one for one, _ in node.next_functions if one is not None and one not in seen]
+            nodes += following
+            seen.update(following)
+        why = "it is of no call of the engine in training" if module.training else "the module is in evaluation mode"
+        raise RuntimeError(
+            f"backward() of a loss that PyTorch has computed, as {why}: call engine.train() before a training step's "
+            "forward, or take compute='torch'"
+        )
+
     def weigh(self, weight: float) -> None:
         """Backward of the micro-batch, whose losses' sum counts so much; returns at once."""
         turn = self._await() if self._running else None

@@ -364,6 +364,8 @@ class Engine(torch.nn.Module):
         check(self)
         try:
             self._given_up = False
+            if self._decoder is not None:
+                self._decoder.check_loss(self.module, loss)
             self._begin()
             self._micro()
             loss = loss / self.accumulation if divide else loss
