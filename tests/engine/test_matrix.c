@@ -78,6 +78,9 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .llama = v[A_MODEL] == 1,
                               .update = updates[v[A_UPDATE]],
                               .early = v[A_UPDATE] == 3 ? ST_EARLY_PARTS - (uint32_t)(mix % 2) * 4 : 0,
+                              .ruled = mix / 2 % 3 == 0, /* which steps are early, and kept */
+                              .lates = mix / 2 % 3 == 1 ? (uint32_t)(mix / 6 % 64) : 0,
+                              .drops = mix / 2 % 3 == 1 ? (uint32_t)(mix / 384 % 64) & ~1u : 0,
                               .grad_accum = v[A_COUNT] == 0 ? 1 : 4,
                               .leaves = v[A_COUNT] == 2 ? 4 : 1,
                               .accumulation = v[A_ORDER] == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL,
