@@ -86,6 +86,8 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
                         "%s: %u of its tensors are not for the text model: merge it with PEFT, which loads all of %s",
                         m->opts.adapter, st_hf_adapter_beside(m->adapter), m->opts.model);
     st_hf_adapter_note_base(m->adapter, m->opts.model);
+    if ((st = st_model_peft_note(m->model, st_hf_adapter_spec(m->adapter))) != STRATA_OK)
+        return st;
     how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);
     how->values = st_hf_adapter_values(m->adapter);
     return st_hf_merge(how);

@@ -251,6 +251,23 @@ static strata_status take_adapter(struct strata_model *m, const struct strata_mo
     return check_dropout(m);
 }
 
+/* Gates and ups apart are other parameters to train than those that PEFT makes of the same names now. */
+static strata_status note_peft(const struct strata_model *m)
+{
+    struct st_peft_reading reading;
+    strata_status st = st_model_peft_reading(&reading, m->model, m->adapter);
+
+    if (st != STRATA_OK || reading.what[0] != '\0')
+        return st == STRATA_OK ? st_model_peft_note(m->model, m->adapter) : st;
+    if (reading.apart && m->use == STRATA_USE_TRAIN)
+        st_log(
+            ST_LOG_NOTICE,
+            "%s: experts' gates and ups have adapters of their own, as in PEFT beside transformers 4; beside transformers 5 it "
+            "trains one of twice the rank for both, as target_parameters do",
+            st_adapter_spec_where(m->adapter));
+    return STRATA_OK;
+}
+
 /* --- opening --- */
 
 /* Only a loss that is trained has it: that of an evaluation is the targets' alone. */
@@ -294,6 +311,8 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->size.context;
     st = st_model_create(&m->model, config, &batch);
+    if (st == STRATA_OK && m->adapter != NULL)
+        st = note_peft(m);
     if (st == STRATA_OK && !st_handle_only_plans(m))
         st = st_handle_open_weights(m);
     m->from.init = (struct st_model_init){.model = m->model, .seed = m->seed};

@@ -99,6 +99,7 @@ struct st_family {
     bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
     bool exact_weights;     /* of experts: fp32, not rounded to the run's dtype */
     bool weights_after;     /* of experts: the softmax over those chosen */
+    bool experts_joined;    /* PEFT beside transformers 5 takes their linear layers' names for those of their stacks */
 };
 
 /* A model of more than text, whose text model is one of a family's.  For text only it computes the same: positions of several

@@ -223,6 +223,16 @@ const struct st_adapter_module *st_model_module_of(struct st_model_modules *list
 /** The stack that an expert's gate or down is in; NULL: it is neither.  That of gates is that of ups, too. */
 const struct st_adapter_module *st_model_stack_of(struct st_model_modules *list, const struct st_model *m,
                                                   const struct st_tensor *t);
+/* How PEFT beside transformers 5 reads the file of an adapter that target_modules gives experts. */
+struct st_peft_reading {
+    char what[448];     /* the first thing in which its sums differ, or for which it refuses the file; "": none */
+    const char *remedy; /* other settings, of which it makes the same sums */
+    bool apart;         /* gates and ups have adapters of their own, which it trains as one of twice the rank */
+};
+/** Compare PEFT's reading with ours.  E_CONFIG: the settings do not fit the model; E_NOMEM. */
+strata_status st_model_peft_reading(struct st_peft_reading *out, const struct st_model *m, const struct st_adapter_spec *spec);
+/** Say in a notice what it would make otherwise. */
+strata_status st_model_peft_note(const struct st_model *m, const struct st_adapter_spec *spec);
 #define ST_ADAPTER_PATH_BYTES 96
 /** What the adapter of an expert is called in a model, and in its checkpoints, whose stack is that in its file. */
 void st_model_expert_path(char path[ST_ADAPTER_PATH_BYTES], const char *stack, uint32_t expert);

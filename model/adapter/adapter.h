@@ -48,6 +48,13 @@ enum st_adapter_init st_adapter_spec_init(const struct st_adapter_spec *spec);
 double st_adapter_spec_dropout(const struct st_adapter_spec *spec); /* of the inputs of all adapters, in training */
 /** Whether modules are trained whole beside the adapters. */
 bool st_adapter_spec_saves(const struct st_adapter_spec *spec);
+/** *fits: whether target_modules, if it is an expression, matches the path. */
+strata_status st_adapter_spec_targets(const struct st_adapter_spec *spec, const char *path, bool *fits);
+/** Rank and scale that patterns give a path; where none fits, r and lora_alpha count so many times. */
+strata_status st_adapter_spec_values(const struct st_adapter_spec *spec, const char *path, uint32_t times, double *rank,
+                                     double *scale);
+/** What errors call the settings. */
+const char *st_adapter_spec_where(const struct st_adapter_spec *spec);
 /** The object that was read.  Borrowed. */
 const st_json *st_adapter_spec_object(const struct st_adapter_spec *spec);
 

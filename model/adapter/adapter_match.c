@@ -165,21 +165,49 @@ static strata_status is_kept_out(struct resolver *r, struct st_adapter_module *m
     return STRATA_OK;
 }
 
-/* The value of the first pattern that fits; *value stays if none does. */
-static strata_status pattern_value(struct fits *f, const char *path, double *value)
+/* The value of the first pattern that fits; *value stays if none does.  fitted: [names->count], or NULL. */
+static strata_status pattern_value(const struct st_adapter_names *names, bool *fitted, const char *path, double *value)
 {
     bool found = false, fit;
     strata_status st;
 
-    for (uint32_t i = 0; i < f->names->count; i++) {
-        if ((st = st_adapter_pattern_match(f->names->list[i].pattern, path, &fit, NULL)) != STRATA_OK)
+    for (uint32_t i = 0; i < names->count; i++) {
+        if ((st = st_adapter_pattern_match(names->list[i].pattern, path, &fit, NULL)) != STRATA_OK)
             return st;
-        f->fitted[i] = f->fitted[i] || fit;
+        if (fitted != NULL)
+            fitted[i] = fitted[i] || fit;
         if (fit && !found)
-            *value = f->names->list[i].value;
+            *value = names->list[i].value;
         found = found || fit;
     }
     return STRATA_OK;
+}
+
+static double scale_of(const struct st_adapter_spec *spec, double rank, double alpha)
+{
+    return alpha / (spec->rslora ? sqrt(rank) : rank);
+}
+
+strata_status st_adapter_spec_values(const struct st_adapter_spec *spec, const char *path, uint32_t times, double *rank,
+                                     double *scale)
+{
+    double alpha = times * spec->alpha;
+    strata_status st;
+
+    *rank = times * (double)spec->r;
+    if ((st = pattern_value(&spec->ranks, NULL, path, rank)) != STRATA_OK ||
+        (st = pattern_value(&spec->alphas, NULL, path, &alpha)) != STRATA_OK)
+        return st;
+    *scale = scale_of(spec, *rank, alpha);
+    return STRATA_OK;
+}
+
+strata_status st_adapter_spec_targets(const struct st_adapter_spec *spec, const char *path, bool *fits)
+{
+    const struct st_adapter_pattern *expression = spec->targets.count > 0 ? spec->targets.list[0].pattern : NULL;
+
+    *fits = true;
+    return expression != NULL ? st_adapter_pattern_match(expression, path, fits, NULL) : STRATA_OK;
 }
 
 /* A parameter's name, or the weight of a module, which is one, too. */
@@ -221,11 +249,11 @@ static strata_status give_adapter(struct resolver *r, struct st_adapter_module *
                         "exclude_modules%s",
                         r->spec->where, module->path, others[module->kind],
                         module->tied ? "" : ", or in modules_to_save to train it whole");
-    if ((st = pattern_value(&r->fits[FIT_RANKS], module->path, &rank)) != STRATA_OK ||
-        (st = pattern_value(&r->fits[FIT_ALPHAS], module->path, &alpha)) != STRATA_OK)
+    if ((st = pattern_value(&r->spec->ranks, r->fits[FIT_RANKS].fitted, module->path, &rank)) != STRATA_OK ||
+        (st = pattern_value(&r->spec->alphas, r->fits[FIT_ALPHAS].fitted, module->path, &alpha)) != STRATA_OK)
         return st;
     module->r = (uint32_t)rank;
-    module->scale = (float)(alpha / (r->spec->rslora ? sqrt(rank) : rank));
+    module->scale = (float)scale_of(r->spec, rank, alpha);
     return STRATA_OK;
 }
 

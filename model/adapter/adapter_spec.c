@@ -487,6 +487,11 @@ double st_adapter_spec_dropout(const struct st_adapter_spec *spec)
     return spec->dropout;
 }
 
+const char *st_adapter_spec_where(const struct st_adapter_spec *spec)
+{
+    return spec->where;
+}
+
 const st_json *st_adapter_spec_object(const struct st_adapter_spec *spec)
 {
     return spec->object;

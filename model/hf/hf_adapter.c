@@ -78,6 +78,9 @@ void st_hf_adapted_in_file(char name[128], uint64_t shape[2], const struct st_hf
     snprintf(name, 128, "%s", t->name);
     shape[0] = t->shape[0];
     shape[1] = t->rank == 2 ? t->shape[1] : 0;
+    if (t->router != NULL)
+        snprintf(name, 128, "%.*s%s", (int)(strlen(t->name) - strlen(t->router->sparse[ST_ROLE_ROUTER_WEIGHT])), t->name,
+                 t->router->stacked_router);
     if (t->experts == 0)
         return;
     snprintf(name, 128, "%.*s%s.lora_%c.weight", (int)(end - t->name), t->name, t->wrapped ? ".base_layer" : "",
@@ -85,10 +88,14 @@ void st_hf_adapted_in_file(char name[128], uint64_t shape[2], const struct st_hf
     shape[t->b ? 1 : 0] *= t->experts;
 }
 
-static void add_saved(struct st_hf_adapted *to, const struct st_tensor *t)
+static void add_saved(struct st_hf_adapted *to, const struct st_model *m, const struct st_tensor *t)
 {
+    const struct st_family *family = st_family_of(m->config.family);
+    const char *router = family->stacked_router != NULL ? strstr(t->name, family->sparse[ST_ROLE_ROUTER_WEIGHT]) : NULL;
+
     *to = (struct st_hf_adapted){.rank = t->rank, .shape = {t->shape[0], t->shape[1]}, .tensor = t, .saved = true};
     snprintf(to->name, sizeof(to->name), ST_ADAPTER_PREFIX "%s", t->name);
+    to->router = router != NULL ? family : NULL;
 }
 
 strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, const struct st_model *m,
@@ -120,7 +127,7 @@ strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, co
             add_pair(list + n, m, &m->tensors[i], module);
             n += 2;
         } else if (module->saved) {
-            add_saved(list + n++, &m->tensors[i]);
+            add_saved(list + n++, m, &m->tensors[i]);
         }
     }
     free(modules.modules);
@@ -222,6 +229,10 @@ static strata_status place(struct st_hf_adapter *a, uint32_t i, struct named *li
 
     st_hf_adapted_in_file(key.name, shape, &a->tensors[i]);
     found = bsearch(&key, list, a->header.count, sizeof(*list), compare_names);
+    if (found == NULL && a->tensors[i].router != NULL) { /* as PEFT beside transformers 4 calls it */
+        memcpy(key.name, a->tensors[i].name, sizeof(key.name));
+        found = bsearch(&key, list, a->header.count, sizeof(*list), compare_names);
+    }
     if (found == NULL)
         return STRATA_OK;
     found->used = true;

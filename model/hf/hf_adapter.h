@@ -19,8 +19,9 @@ struct st_hf_adapted {
     const struct st_tensor *tensor; /* of the model: it is adapted, or replaced */
     bool b, saved;                  /* saved: it replaces the model's; else b: B, which follows its A, and A */
     float scale;
-    uint32_t experts; /* that share one tensor of the file; 0: it is one of its own */
-    bool wrapped;     /* base_layer is in that's name */
+    uint32_t experts;               /* that share one tensor of the file; 0: it is one of its own */
+    bool wrapped;                   /* base_layer is in that's name */
+    const struct st_family *router; /* whose router it is, and which has another name in the file: that of transformers 5 */
 };
 
 /** The tensor of the file: its name, and its shape. */

@@ -225,6 +225,20 @@ static strata_status find_stacks(struct st_hf_adapter_writer *w)
     return STRATA_OK;
 }
 
+/* Files are for PEFT: what it would take for something else is not written. */
+static strata_status check_peft(const struct st_hf_adapter_output *o)
+{
+    struct st_peft_reading reading;
+    const strata_status st = st_model_peft_reading(&reading, o->model, o->spec);
+
+    if (st != STRATA_OK || reading.what[0] == '\0')
+        return st;
+    return st_error_remedy(
+        st_error(STRATA_E_CONFIG, "%s: PEFT beside transformers 5 would not read the adapter in %s as it is trained: %s",
+                 st_adapter_spec_where(o->spec), o->dir, reading.what),
+        "strata.lora", "%s; or train without this output, with strata.save, and merge the checkpoint", reading.remedy);
+}
+
 static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_adapter_output *o)
 {
     const unsigned flags = ST_NEW_FILE_PARENTS | (o->overwrite ? ST_NEW_FILE_OVERWRITE : 0);
@@ -232,7 +246,8 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
     strata_status st = st_hf_adapted_list(&w->tensors, &w->count, o->model, o->spec);
 
     w->m = o->model;
-    if (st != STRATA_OK || (st = place_tensors(w)) != STRATA_OK || (st = find_stacks(w)) != STRATA_OK)
+    if (st != STRATA_OK || (st = check_peft(o)) != STRATA_OK || (st = place_tensors(w)) != STRATA_OK ||
+        (st = find_stacks(w)) != STRATA_OK)
         return st;
     w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
     if (w->at == NULL)

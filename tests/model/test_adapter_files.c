@@ -604,3 +604,74 @@ TEST_SETUP(test_no_room_at_the_start_does_not_fit, scratch_begin, scratch_end)
     st_hf_adapter_close(a);
     st_model_destroy(m);
 }
+
+/* Files are for PEFT: settings that it would take for others are refused, and nothing is left. */
+TEST_SETUP(test_an_adapter_that_peft_reads_otherwise_is_not_written, scratch_begin, scratch_end)
+{
+    static const char text[] = "{\"use_rslora\":true,\"target_modules\":[\"w1\",\"w2\",\"w3\"]}";
+    struct st_model *m = open_model("tests/golden/experts/mixtral");
+    struct st_hf_adapter_output output = {.model = m, .base = "x", .dir = scratch_path("out")};
+    struct st_hf_adapter_writer *w;
+    struct st_adapter_spec *spec;
+
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "run.json: strata.lora"));
+    output.spec = spec;
+    assert_refused(st_hf_adapter_writer_open(&w, &output), STRATA_E_CONFIG,
+                   "run.json: strata.lora: PEFT beside transformers 5 would not read the adapter");
+    assert_non_null(strstr(strata_last_error(), "gate_up_proj adds by 4 in place of 2.82843: name experts in target_parameters"));
+    assert_int_equal(access(output.dir, F_OK), -1);
+    st_adapter_spec_destroy(spec);
+    st_model_destroy(m);
+}
+
+/* A router that is saved whole has the name of transformers 5 in the file, and is read by that of transformers 4, too. */
+TEST_SETUP(test_a_saved_router_is_named_as_peft_names_it, scratch_begin, scratch_end)
+{
+    static const char text[] = "{\"target_modules\":[\"q_proj\"],\"modules_to_save\":[\"gate\"]}";
+    static char own[2][96] = {"base_model.model.model.layers.0.block_sparse_moe.gate.weight",
+                              "base_model.model.model.layers.1.block_sparse_moe.gate.weight"};
+    static const char theirs[] = "base_model.model.model.layers.0.mlp.gate.weight";
+    struct st_model *m = open_model("tests/golden/experts/mixtral");
+    struct st_hf_adapter_output output = {.model = m, .base = "x", .dir = scratch_path("out")};
+    const struct st_hf_adapted *tensors;
+    struct st_hf_adapter_writer *w;
+    struct st_adapter_spec *spec;
+    struct st_hf_adapter *a;
+    struct opened all;
+    char path[256], *kept[8];
+    uint32_t count;
+
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    output.spec = spec;
+    assert_ok(st_hf_adapter_writer_open(&w, &output));
+    tensors = st_hf_adapter_writer_tensors(w, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        float *v = calloc(st_hf_adapted_elems(&tensors[i]), sizeof(*v));
+
+        assert_ok(st_hf_adapter_writer_put(w, i, 0, st_hf_adapted_elems(&tensors[i]), v));
+        free(v);
+    }
+    assert_ok(st_hf_adapter_writer_commit(w));
+    join_path(path, output.dir, "", ST_ADAPTER_WEIGHTS_NAME);
+    open_tensors(&all, path);
+    assert_non_null(find_tensor(&all, theirs));
+    assert_null(find_tensor(&all, own[0]));
+    assert_true(all.header.count <= sizeof(kept) / sizeof(kept[0]));
+    assert_ok(st_hf_adapter_open(&a, m, output.dir));
+    st_hf_adapter_close(a);
+    for (uint32_t i = 0; i < all.header.count; i++) {
+        const char *name = strstr(all.header.tensors[i].name, ".mlp.gate.weight");
+
+        kept[i] = all.header.tensors[i].name;
+        if (name != NULL)
+            all.header.tensors[i].name = own[name[-1] - '0'];
+    }
+    put_shard(&all, 0, all.header.count, path);
+    for (uint32_t i = 0; i < all.header.count; i++)
+        all.header.tensors[i].name = kept[i];
+    assert_ok(st_hf_adapter_open(&a, m, output.dir));
+    st_hf_adapter_close(a);
+    close_tensors(&all);
+    st_adapter_spec_destroy(spec);
+    st_model_destroy(m);
+}

@@ -194,3 +194,74 @@ TEST(test_adapters_of_experts_that_are_refused)
         st_adapter_spec_destroy(spec);
     }
 }
+
+/* What PEFT 0.21 beside transformers 5 made of files of such settings. */
+TEST(test_what_peft_reads_otherwise_is_known)
+{
+#define ALL                                                                                                                      \
+    "\"target_modules\":[\"q_proj\",\"gate_proj\",\"up_proj\",\"down_proj\"],\"exclude_modules\":[\"layers.1.mlp.gate_proj\","   \
+    "\"layers.1.mlp.up_proj\",\"layers.1.mlp.down_proj\"]"
+#define PARTS "\"target_parameters\":[\"mlp.experts.gate_up_proj\",\"mlp.experts.down_proj\"]"
+    static const struct {
+        const char *model, *text, *says; /* says "": PEFT makes the same */
+        bool apart;
+    } rows[] = {
+        {"qwen3_moe", "{" ALL "}", "", true},
+        {"qwen3_moe", "{" ALL ",\"alpha_pattern\":{\"down_proj\":3},\"rank_pattern\":{\"q_proj\":2,\"down_proj\":5}}", "", true},
+        {"qwen3_moe", "{" ALL ",\"use_rslora\":true}", "gate_up_proj adds by 4 in place of 2.82843", true},
+        {"qwen3_moe", "{" ALL ",\"alpha_pattern\":{\"up_proj\":16}}", "have ranks 8 and 8, scales 1 and 2", true},
+        {"qwen3_moe", "{" ALL ",\"alpha_pattern\":{\"(up|gate)_proj\":16}}", "gate_up_proj adds by 1 in place of 2", true},
+        {"qwen3_moe", "{" ALL ",\"alpha_pattern\":{\".*experts.*\":16}}", "gate_up_proj adds by 1 in place of 2", true},
+        {"qwen3_moe", "{" ALL ",\"alpha_pattern\":{\"experts.\\\\d.down_proj\":4}}",
+         "experts.down_proj adds by 1 in place of 0.5", true},
+        {"qwen3_moe", "{" ALL ",\"rank_pattern\":{\"up_proj\":4}}", "have ranks 8 and 4", true},
+        {"qwen3_moe", "{" ALL ",\"rank_pattern\":{\"(up|gate)_proj\":4}}",
+         "wants rank 16 of model.layers.0.mlp.experts.gate_up_proj", true},
+        {"qwen3_moe", "{" ALL ",\"rank_pattern\":{\"experts.\\\\d.down_proj\":4}}", "and the file has 4", true},
+        {"qwen3_moe", "{\"target_modules\":\"all-linear\"}", "leaves that of model.layers.1.mlp.gate_proj out", false},
+        {"qwen3_moe", "{\"target_modules\":[\"mlp.down_proj\"]}", "leaves that of model.layers.1.mlp.down_proj out", false},
+        {"qwen3_moe", "{\"target_modules\":[\"q_proj\"]," PARTS ",\"use_rslora\":true}", "", false},
+        {"olmoe", "{\"target_modules\":[\"down_proj\"],\"use_rslora\":true}", "", false},
+        {"olmoe", "{\"target_modules\":\"all-linear\"}", "", false},
+        {"olmoe", "{\"target_modules\":[\"gate_proj\",\"up_proj\"]}", "out where no down_proj has any", true},
+        {"olmoe", "{\"target_modules\":[\"up_proj\",\"down_proj\"]}", "have ranks 0 and 8", true},
+        {"olmoe", "{\"target_modules\":\".*(gate|up|down)_proj\"}", "", true},
+        {"olmoe", "{\"target_modules\":\".*experts.[0-9]+.(gate|up|down)_proj\"}",
+         "looks for model.layers.0.mlp.experts.gate_proj", true},
+        {"olmoe", "{\"target_modules\":[\"down_proj\"],\"target_parameters\":[\"experts.gate_up_proj\"]}",
+         "for another name in target_parameters", false},
+        {"mixtral", "{\"target_modules\":[\"w1\",\"w2\",\"w3\"]}", "", true},
+        {"mixtral", "{\"target_modules\":[\"w1\",\"w3\"]}", "w1 and w3 out where no w2 has any", true},
+        {"mixtral", "{\"target_modules\":\".*block_sparse_moe.*w2\"}", "looks for model.layers.0.mlp.experts.w2", false},
+        {"qwen2_moe", "{\"target_modules\":[\"down_proj\"]}", "that target_modules names in qwen2_moe", false},
+        {"qwen2_moe", "{\"target_modules\":[\"shared_expert.down_proj\"]," PARTS "}", "", false},
+        {"gpt_oss", "{\"target_modules\":\"all-linear\"," PARTS "}", "", false},
+    };
+    struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_peft_reading reading[2];
+        struct st_adapter_spec *spec;
+        struct st_model_config config = {0};
+        struct st_model *m[2];
+        char dir[128];
+
+        snprintf(dir, sizeof(dir), "tests/golden/experts/%s", rows[i].model);
+        assert_ok(st_adapter_spec_parse(&spec, rows[i].text, strlen(rows[i].text), "here"));
+        assert_ok(st_model_config_read(&config, dir));
+        for (uint32_t k = 0; k < 2; k++) { /* without the adapter's own tensors, and with them */
+            batch.adapter = k == 0 ? NULL : spec;
+            assert_ok(st_model_create(&m[k], &config, &batch));
+            assert_ok(st_model_peft_reading(&reading[k], m[k], spec));
+            if (rows[i].says[0] == '\0' ? reading[k].what[0] != '\0' : strstr(reading[k].what, rows[i].says) == NULL)
+                fail_msg("%s: %s: \"%s\"", rows[i].model, rows[i].text, reading[k].what);
+            st_model_destroy(m[k]);
+        }
+        assert_string_equal(reading[0].what, reading[1].what);
+        if (reading[0].what[0] == '\0')
+            assert_int_equal(reading[0].apart, rows[i].apart);
+        st_adapter_spec_destroy(spec);
+    }
+#undef ALL
+#undef PARTS
+}
