@@ -306,6 +306,8 @@ static void list_near(char out[NEAR_BYTES], const struct resolver *r, const char
         const char *part = last_part(r->modules[i].path);
         uint32_t at = 0;
 
+        if (r->modules[i].kind == ST_ADAPTER_STACK) /* no module */
+            continue;
         while (at < count && strcmp(parts[at], part) != 0)
             at++;
         if (at == count)
@@ -323,8 +325,18 @@ static void list_near(char out[NEAR_BYTES], const struct resolver *r, const char
     }
 }
 
+/* The parameter of a layer's experts that a name means. */
+static const struct st_adapter_module *named_stack(const struct resolver *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->modules[i].kind == ST_ADAPTER_STACK && is_named(r->modules[i].path, name, strlen(name)))
+            return &r->modules[i];
+    return NULL;
+}
+
 static strata_status fits_nothing(const struct resolver *r, enum fit_key key, const char *name)
 {
+    const struct st_adapter_module *stack = named_stack(r, name);
     char near[NEAR_BYTES];
 
     if (key == FIT_PARAMETERS)
@@ -332,6 +344,10 @@ static strata_status fits_nothing(const struct resolver *r, enum fit_key key, co
                         "%s: \"target_parameters\": \"%.100s\" fits no stack of experts; a model with experts has "
                         "mlp.experts.gate_up_proj and mlp.experts.down_proj",
                         r->spec->where, name);
+    if (stack != NULL)
+        return st_error(STRATA_E_CONFIG, "%s: \"%s\": \"%.100s\" fits no module, but the parameter %s of a layer's experts: %s",
+                        r->spec->where, r->fits[key].key, name, stack->path,
+                        key == FIT_EXCLUDED ? "leave it out of target_parameters" : "name that in target_parameters");
     list_near(near, r, name);
     return st_error(STRATA_E_CONFIG, "%s: \"%s\": \"%.100s\" fits no module of the model%s; its modules end in %s, as %s does",
                     r->spec->where, r->fits[key].key, name, key == FIT_RANKS || key == FIT_ALPHAS ? " that has an adapter" : "",

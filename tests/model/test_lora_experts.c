@@ -175,6 +175,12 @@ TEST(test_adapters_of_experts_that_are_refused)
         {"{\"target_modules\":[]}", "is an empty list"},
         {"{\"target_modules\":[\"q_proj\"],\"modules_to_save\":[\"mlp\"]}", "experts are not trained whole"},
         {"{\"target_modules\":[\"gate\"]}", "which is a router"},
+        {"{\"target_modules\":[\"gate_up_proj\"]}", "\"gate_up_proj\" fits no module, but the parameter "
+                                                    "model.layers.0.mlp.experts.gate_up_proj of a layer's experts: name that "
+                                                    "in target_parameters"},
+        {"{\"target_modules\":[\"gate_up_prj\"]}", "its modules end in gate_proj, embed_tokens"},
+        {"{\"target_modules\":[\"q_proj\"],\"alpha_pattern\":{\"gate_up_proj\":3}}", "name that in target_parameters"},
+        {"{\"target_modules\":[\"q_proj\"],\"exclude_modules\":[\"experts.gate_up_proj\"]}", "leave it out of target_parameters"},
     };
     struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
     struct st_model_config config;
