@@ -31,7 +31,7 @@ static strata_status read_sparse(struct st_model_config *c, const st_json *root,
         (st = st_hf_read_size(root, "decoder_sparse_step", ST_HF_OPTIONAL, &step, where)) != STRATA_OK)
         return st;
     if (dense != NULL && st_json_type(dense) != ST_JSON_ARRAY)
-        return st_hf_key_fault(where, "mlp_only_layers", "must be a list of layers or null");
+        return st_hf_value_fault(root, where, "mlp_only_layers", "must be a list of layers or null");
     for (uint32_t b = 0; b < c->blocks && b < ST_BLOCKS_MAX; b++) {
         bool is_sparse = (b + 1) % step == 0;
 
@@ -39,7 +39,7 @@ static strata_status read_sparse(struct st_model_config *c, const st_json *root,
             uint64_t layer;
 
             if (!st_json_u64(n, &layer))
-                return st_hf_key_fault(where, "mlp_only_layers", "must list numbers of layers");
+                return st_hf_node_fault(n, where, "mlp_only_layers", "must list numbers of layers");
             is_sparse = is_sparse && layer != b;
         }
         if (is_sparse)
@@ -54,7 +54,7 @@ static strata_status read_clip(struct st_model_config *c, const st_json *root, c
     const strata_status st = st_hf_read_single(root, "clip_qkv", &clip, where);
 
     if (st == STRATA_OK && st_hf_member(root, "clip_qkv") != NULL && !(clip > 0.0))
-        return st_hf_key_fault(where, "clip_qkv", "must be a number above 0, or null");
+        return st_hf_value_fault(root, where, "clip_qkv", "must be a number above 0, or null");
     c->qkv_clip = (float)clip;
     return st;
 }
@@ -64,7 +64,9 @@ static strata_status check_jitter(const st_json *root, const char *where)
     double jitter = 0.0;
     const strata_status st = st_hf_read_real(root, "router_jitter_noise", &jitter, where);
 
-    return st != STRATA_OK || jitter == 0.0 ? st : st_hf_key_fault(where, "router_jitter_noise", "other than 0 is not supported");
+    return st != STRATA_OK || jitter == 0.0
+               ? st
+               : st_hf_value_fault(root, where, "router_jitter_noise", "other than 0 is not supported");
 }
 
 /* Of experts whose gate has a limit. */
@@ -80,9 +82,9 @@ static strata_status read_gate(struct st_model_config *c, const st_json *root, c
         (st = st_hf_read_single(root, alpha_key, &alpha, where)) != STRATA_OK)
         return st;
     if (!((float)limit > 0.0f && isfinite((float)limit)))
-        return st_hf_key_fault(where, limit_key, "must be a number above 0: 7.0 in the published models");
+        return st_hf_value_fault(root, where, limit_key, "must be a number above 0: 7.0 in the published models");
     if (!((float)alpha > 0.0f && isfinite((float)alpha)))
-        return st_hf_key_fault(where, alpha_key, "must be a number above 0: 1.702 if it is not there");
+        return st_hf_value_fault(root, where, alpha_key, "must be a number above 0: 1.702 if it is not there");
     c->gate_limit = (float)limit;
     c->gate_alpha = (float)alpha;
     return STRATA_OK;
@@ -97,7 +99,7 @@ static strata_status read_aux_loss(struct st_model_config *c, const st_json *roo
     if (st != STRATA_OK || (st = st_hf_read_single(root, "router_aux_loss_coef", &coef, where)) != STRATA_OK)
         return st;
     if (!(coef >= 0.0 && coef <= ST_AUX_LOSS_COEF_MAX))
-        return st_hf_key_fault(where, "router_aux_loss_coef", "must lie between 0 and 1000");
+        return st_hf_value_fault(root, where, "router_aux_loss_coef", "must lie between 0 and 1000");
     c->aux_loss_coef = (float)coef;
     return STRATA_OK;
 }

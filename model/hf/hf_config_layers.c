@@ -14,7 +14,7 @@ static strata_status read_layer_types(const st_json *root, uint64_t *slides, uin
 
     *count = 0;
     if (types != NULL && (st_json_type(types) != ST_JSON_ARRAY || st_json_first(types) == NULL))
-        return st_hf_key_fault(where, "layer_types", "must be a list of layers or null");
+        return st_hf_value_fault(root, where, "layer_types", "must be a list of layers or null");
     for (const st_json *n = types != NULL ? st_json_first(types) : NULL; n != NULL; n = st_json_next(n)) {
         const char *type = st_json_type(n) == ST_JSON_STRING ? st_json_string(n) : "";
 
@@ -64,7 +64,7 @@ static strata_status slide_by_rule(struct st_model_config *c, const st_json *roo
     strata_status st;
 
     if (full != NULL && !st_json_u64(full, &full_count))
-        return st_hf_key_fault(where, "max_window_layers", "must be a whole number");
+        return st_hf_value_fault(root, where, "max_window_layers", "must be a whole number");
     if ((family->keys & ST_KEY_LAYER_ROPES) != 0 &&
         (st = st_hf_read_size(root, "sliding_window_pattern", ST_HF_OPTIONAL, &period, where)) != STRATA_OK)
         return st;
@@ -145,7 +145,8 @@ static strata_status read_rotated(struct st_model_config *c, const st_json *root
         uint64_t value;
 
         if (!st_json_u64(n, &value) || value > 1)
-            return st_hf_key_fault(where, "no_rope_layers", "must list a 1 for each layer that is rotated, and a 0 for others");
+            return st_hf_node_fault(n, where, "no_rope_layers",
+                                    "must list a 1 for each layer that is rotated, and a 0 for others");
         if (value == 0)
             st_layer_set(c->unrotated, i);
     }

@@ -1,5 +1,6 @@
 /* model/hf/hf_config_llama.c - config.json of the families with rotary positions.  Defaults: transformers' configs. */
 #include "core/base/error.h"
+#include "model/hf/hf_experts_internal.h"
 #include "model/hf/hf_fields_internal.h"
 #include <math.h>
 #include <string.h>
@@ -47,9 +48,7 @@ strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *
         return st;
     if (strcmp(method, "mxfp4") == 0)
         return st_error(STRATA_E_INPUT,
-                        "%s: \"quantization_config\" has \"quant_method\" \"mxfp4\", which is not read: in transformers, "
-                        "from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)) and save_pretrained() make files "
-                        "in bf16 of it (docs/models.md)",
+                        "%s: \"quantization_config\" has \"quant_method\" \"mxfp4\", which is not read: " ST_HF_MXFP4_REMEDY,
                         where);
     if (strcmp(method, "bitsandbytes") != 0)
         return st_error(STRATA_E_INPUT,
@@ -106,7 +105,7 @@ static strata_status read_positive(const st_json *root, const char *key, float *
     if (st != STRATA_OK)
         return st;
     if (st_hf_member(root, key) != NULL && !(value > 0.0 && isfinite((float)value)))
-        return st_hf_key_fault(where, key, "must be a number above 0");
+        return st_hf_value_fault(root, where, key, "must be a number above 0");
     *out = (float)value;
     return STRATA_OK;
 }

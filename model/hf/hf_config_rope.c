@@ -39,7 +39,7 @@ static strata_status read_scale(struct st_model_config *c, const st_json *scalin
     const strata_status st = read_factor(scaling, "factor", &c->rope_factor, where);
 
     if (st == STRATA_OK && !(c->rope_factor >= 1.0f))
-        return st_hf_key_fault(where, "factor", "of the rotary scaling must be 1 or more");
+        return st_hf_value_fault(scaling, where, "factor", "of the rotary scaling must be 1 or more");
     return st;
 }
 
@@ -75,7 +75,7 @@ static strata_status read_attention(struct st_model_config *c, const st_json *sc
 
     c->rope_attention = (float)attention;
     if (st == STRATA_OK && !(c->rope_attention > 0.0f && isfinite(c->rope_attention)))
-        return st_hf_key_fault(where, "attention_factor", "of the rotary scaling must be above 0");
+        return st_hf_value_fault(scaling, where, "attention_factor", "of the rotary scaling must be above 0");
     return st;
 }
 
@@ -158,7 +158,7 @@ static strata_status read_divisors(float *out, const st_json *scaling, const cha
         const double value = st_json_type(n) == ST_JSON_NUMBER ? st_json_number(n) : 0.0;
 
         if (!((float)value > 0.0f && value < 1e30))
-            return st_hf_key_fault(where, key, "must list numbers above 0");
+            return st_hf_node_fault(n, where, key, "must list numbers above 0");
         if (count < ST_LONGROPE_PAIRS_MAX)
             out[count] = (float)value;
         count++;
@@ -187,7 +187,7 @@ static strata_status read_longrope(struct st_model_config *c, const struct scali
     if ((st = st_hf_read_single(scaling, "factor", &factor, where)) != STRATA_OK)
         return st;
     if (!(factor > 0.0))
-        return st_hf_key_fault(where, "factor", "of the rotary scaling must be above 0");
+        return st_hf_value_fault(scaling, where, "factor", "of the rotary scaling must be above 0");
     if (from->by_both && is_beside && (float)factor != (float)implied && st_hf_member(scaling, "attention_factor") == NULL)
         return st_hf_key_fault(where, "factor",
                                "of the rotary scaling is not max_position_embeddings over original_max_position_embeddings, with "
@@ -297,7 +297,7 @@ static strata_status read_fraction(struct st_model_config *c, const st_json *roo
     if ((keys & ST_KEY_PARTIAL_ROTARY) == 0)
         return st_hf_key_fault(where, key, "other than 1 is not supported");
     if (!(fraction > 0.0 && fraction < 1.0 && c->head_dim * fraction >= 2.0))
-        return st_hf_key_fault(where, key, "must leave two values of a head to rotate, and be at most 1");
+        return st_hf_value_fault(root, where, key, "must leave two values of a head to rotate, and be at most 1");
     c->rotary_dim = (uint32_t)(c->head_dim * fraction);
     return STRATA_OK;
 }

@@ -11,6 +11,12 @@
 /* Beside the configs of a checkpoint, which has no such files: its model's experts are stacked there. */
 #define ST_HF_STACKED_NAME "experts.stacked"
 
+/* Of tensors in mxfp4, which are not read. */
+#define ST_HF_MXFP4_REMEDY                                                                                                       \
+    "in transformers, from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)) and save_pretrained() make files "  \
+    "in "                                                                                                                        \
+    "bf16 of it (docs/models.md)"
+
 enum st_hf_stack_kind {
     ST_HF_STACK_GATE_UP,
     ST_HF_STACK_DOWN,

@@ -2,10 +2,47 @@
 #include "core/base/error.h"
 #include "model/hf/hf_fields_internal.h"
 #include <math.h>
+#include <stdio.h>
 
 strata_status st_hf_key_fault(const char *where, const char *key, const char *what)
 {
     return st_error(STRATA_E_INPUT, "%s: \"%s\" %s", where, key, what);
+}
+
+/* As the file has it, cut. */
+static void value_text(char out[64], const st_json *n)
+{
+    char number[32];
+
+    switch (st_json_type(n)) {
+    case ST_JSON_NUMBER:
+        snprintf(out, 64, "%.60s",
+                 st_json_number_text(n) != NULL ? st_json_number_text(n) : st_json_double_text(number, st_json_number(n)));
+        break;
+    case ST_JSON_STRING:
+        snprintf(out, 64, "\"%.40s\"", st_json_string(n));
+        break;
+    case ST_JSON_BOOL:
+        snprintf(out, 64, "%s", st_json_bool(n) ? "true" : "false");
+        break;
+    default:
+        snprintf(out, 64, "%s", st_json_type(n) == ST_JSON_OBJECT ? "an object" : "a list");
+    }
+}
+
+strata_status st_hf_node_fault(const st_json *n, const char *where, const char *key, const char *what)
+{
+    char value[64];
+
+    if (n == NULL) /* a default, or what follows from other keys */
+        return st_hf_key_fault(where, key, what);
+    value_text(value, n);
+    return st_error(STRATA_E_INPUT, "%s: \"%s\" %s (it is %s)", where, key, what, value);
+}
+
+strata_status st_hf_value_fault(const st_json *root, const char *where, const char *key, const char *what)
+{
+    return st_hf_node_fault(st_hf_member(root, key), where, key, what);
 }
 
 const st_json *st_hf_member(const st_json *root, const char *key)
@@ -23,7 +60,7 @@ strata_status st_hf_read_size(const st_json *root, const char *key, enum st_hf_f
     if (n == NULL)
         return kind == ST_HF_OPTIONAL ? STRATA_OK : st_hf_key_fault(where, key, "is missing");
     if (!st_json_u64(n, &value) || value == 0 || value > UINT32_MAX)
-        return st_hf_key_fault(where, key, "must be a whole number above 0");
+        return st_hf_value_fault(root, where, key, "must be a whole number above 0, at most 4294967295");
     *out = (uint32_t)value;
     return STRATA_OK;
 }
@@ -35,7 +72,7 @@ strata_status st_hf_read_real(const st_json *root, const char *key, double *out,
     if (n == NULL)
         return STRATA_OK;
     if (st_json_type(n) != ST_JSON_NUMBER)
-        return st_hf_key_fault(where, key, "must be a number");
+        return st_hf_value_fault(root, where, key, "must be a number");
     *out = st_json_number(n);
     return STRATA_OK;
 }
@@ -48,7 +85,7 @@ strata_status st_hf_read_single(const st_json *root, const char *key, double *ou
     if (st != STRATA_OK || st_hf_member(root, key) == NULL)
         return st;
     if (!isfinite((float)value) || ((float)value == 0.0f && value != 0.0))
-        return st_hf_key_fault(where, key, "is outside the range of single precision");
+        return st_hf_value_fault(root, where, key, "is outside the range of single precision");
     *out = value;
     return STRATA_OK;
 }
@@ -60,7 +97,7 @@ strata_status st_hf_read_bool(const st_json *root, const char *key, bool *out, c
     if (n == NULL)
         return STRATA_OK;
     if (st_json_type(n) != ST_JSON_BOOL)
-        return st_hf_key_fault(where, key, "must be true or false");
+        return st_hf_value_fault(root, where, key, "must be true or false");
     *out = st_json_bool(n);
     return STRATA_OK;
 }
@@ -72,7 +109,7 @@ strata_status st_hf_read_text(const st_json *root, const char *key, const char *
     if (n == NULL)
         return STRATA_OK;
     if (st_json_type(n) != ST_JSON_STRING)
-        return st_hf_key_fault(where, key, "must be a string");
+        return st_hf_value_fault(root, where, key, "must be a string");
     *out = st_json_string(n);
     return STRATA_OK;
 }
@@ -94,7 +131,7 @@ strata_status st_hf_read_eps(const st_json *root, const char *key, double value,
     if (st != STRATA_OK)
         return st;
     if (!(value > 0.0 && value < 1.0))
-        return st_hf_key_fault(where, key, "must lie between 0 and 1");
+        return st_hf_value_fault(root, where, key, "must lie between 0 and 1");
     *out = (float)value;
     return STRATA_OK;
 }
@@ -111,7 +148,7 @@ strata_status st_hf_read_dropout(const st_json *root, const char *const *keys, s
         if ((st = st_hf_read_single(root, keys[i], &rate, where)) != STRATA_OK)
             return st;
         if (!(rate >= 0.0 && rate <= 1.0))
-            return st_hf_key_fault(where, keys[i], "must lie between 0 and 1");
+            return st_hf_value_fault(root, where, keys[i], "must lie between 0 and 1");
         *out = fmaxf(*out, (float)rate);
     }
     return STRATA_OK;

@@ -9,6 +9,9 @@ enum st_hf_field { ST_HF_REQUIRED, ST_HF_OPTIONAL };
 
 /** Returns E_INPUT with the sentence `where`: "key" `what`. */
 strata_status st_hf_key_fault(const char *where, const char *key, const char *what);
+/** The same with a value: n, which may be NULL, or that of the key, if it is there. */
+strata_status st_hf_node_fault(const st_json *n, const char *where, const char *key, const char *what);
+strata_status st_hf_value_fault(const st_json *root, const char *where, const char *key, const char *what);
 /** A member that exists and is not null, or NULL. */
 const st_json *st_hf_member(const st_json *root, const char *key);
 /** Read a whole number above 0; if it is absent and optional, *out stays. */

@@ -143,6 +143,17 @@ static strata_status place_stack(struct st_hf_reader *r, const struct st_hf_weig
     return st;
 }
 
+/* Of experts whose gate and up are one, as published files have them. */
+static bool is_mxfp4(const struct st_model_config *c, const char *name)
+{
+    static const char *const endings[] = {"_proj_blocks", "_proj_scales"};
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (st_family_is_fused(st_family_of(c->family)) && st_path_ends(name, endings[i]))
+            return true;
+    return false;
+}
+
 static strata_status place_entry(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e)
 {
     const struct st_tensor *t;
@@ -158,6 +169,11 @@ static strata_status place_entry(struct st_hf_reader *r, const struct st_hf_weig
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
     }
     t = find_tensor(r, e->name);
+    if (t == NULL && is_mxfp4(&r->m->config, e->name))
+        return st_error(
+            STRATA_E_INPUT,
+            "%s: tensor %s is in mxfp4, which is not read: with its \"quantization_config\" in config.json, " ST_HF_MXFP4_REMEDY,
+            f->path, e->name);
     if (t == NULL || (t->adapts != ST_NO_TENSOR && !r->trained_alone))
         return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a model of this config", f->path, e->name);
     return put_place(r, t, (struct place){.file = f, .entry = e});
@@ -243,6 +259,25 @@ static strata_status check_tied(const struct st_hf_reader *r)
                     head.path, r->tied.entry->name, r->places[0].entry->name);
 }
 
+/* An expert's tensor has the name of its stack where files have stacks. */
+static strata_status missing(const struct st_hf_reader *r, const char *dir, const struct st_tensor *t)
+{
+    const struct st_model_config *c = &r->m->config;
+    struct st_hf_stack stack = {0};
+    char name[ST_HF_NAME_BYTES];
+    uint64_t at;
+
+    snprintf(name, sizeof(name), "%s", t->name);
+    while (stack.block + 1 < c->blocks && (size_t)(t - r->m->tensors) >= st_model_block_end(r->m, stack.block))
+        stack.block++;
+    for (stack.kind = 0; c->stacked && stack.kind < ST_HF_STACK_KINDS; stack.kind++)
+        if (st_hf_stack_place(&at, c, stack.kind, t))
+            st_hf_stack_name(name, c, stack);
+    return st_error(
+        STRATA_E_INPUT, "%s: tensor %s is missing%s", dir, name,
+        st_hf_name_is_head(c, t->name) ? ": if the head is the table, set \"tie_word_embeddings\" to true in config.json" : "");
+}
+
 static strata_status place_all(struct st_hf_reader *r, const char *dir)
 {
     strata_status st;
@@ -263,10 +298,7 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
         const struct st_tensor *t = &r->m->tensors[i];
 
         if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
-            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing%s", dir, t->name,
-                            st_hf_name_is_head(&r->m->config, t->name)
-                                ? ": if the head is the table, set \"tie_word_embeddings\" to true in config.json"
-                                : "");
+            return missing(r, dir, t);
     }
     if (r->tied.file != NULL && r->places[0].file != NULL && (st = check_tied(r)) != STRATA_OK)
         return st;

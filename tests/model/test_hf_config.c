@@ -112,7 +112,8 @@ TEST(test_llama_defaults_are_transformers)
     assert_true(c.dropout == 0.0f);
 }
 
-/* The auxiliary loss of experts: off with the family's coefficient, both keys checked whether or not it is on, and written back. */
+/* The auxiliary loss of experts: off with the family's coefficient, both keys checked whether or not it is on, and written back.
+ */
 TEST(test_auxiliary_loss_is_read)
 {
     static const char *const faults[][2] = {
@@ -133,8 +134,8 @@ TEST(test_auxiliary_loss_is_read)
     assert_true(st_model_aux_loss_coef(&c, false, (double)NAN) == 0.0f);
     assert_true(st_model_aux_loss_coef(&c, true, (double)NAN) == 0.01f);
     assert_true(st_model_aux_loss_coef(&c, false, 0.25) == 0.25f);
-    assert_ok(parse(&c, "{\"model_type\":\"mixtral\"," LLAMA_SIZES
-                        ",\"output_router_logits\":true,\"router_aux_loss_coef\":0.02}"));
+    assert_ok(
+        parse(&c, "{\"model_type\":\"mixtral\"," LLAMA_SIZES ",\"output_router_logits\":true,\"router_aux_loss_coef\":0.02}"));
     assert_true(c.aux_loss && c.aux_loss_coef == 0.02f);
     assert_true(st_model_aux_loss_coef(&c, false, (double)NAN) == 0.02f);
     assert_true(st_model_aux_loss_coef(&c, true, 0) == 0.0f);
@@ -507,8 +508,17 @@ TEST(test_faults_of_experts_name_the_key)
     static const char *const rows[][2] = {
         {"\"gpt_oss\"," LLAMA_SIZES ",\"hidden_act\":\"gelu\"", "\"hidden_act\" must be silu"},
         {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":0", "\"swiglu_limit\" must be a number above 0"},
-        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":-7.0", "\"swiglu_limit\" must be a number above 0"},
-        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":\"7\"", "\"swiglu_limit\" must be a number"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":-7.0", "above 0: 7.0 in the published models (it is -7.0)"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_limit\":\"7\"", "\"swiglu_limit\" must be a number (it is \"7\")"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"num_experts\":4294967304",
+         "\"num_experts\" must be a whole number above 0, at most 4294967295 (it is 4294967304)"},
+        {"\"gpt_oss\"," LLAMA_SIZES ",\"num_local_experts\":9223372036854775808", "(it is 9223372036854775808)"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"num_experts_per_tok\":1.5", "at most 4294967295 (it is 1.5)"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"router_aux_loss_coef\":-1", "must lie between 0 and 1000 (it is -1)"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"rope_theta\":1e300", "range of single precision (it is 1e300)"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"rms_norm_eps\":true", "must be a number (it is true)"},
+        {"\"olmoe\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", "must be 1 or more (it is 0.5)"},
+        {"\"qwen3_moe\"," LLAMA_SIZES ",\"mlp_only_layers\":[0,-1]", "must list numbers of layers (it is -1)"},
         {"\"gpt_oss\"," LLAMA_SIZES ",\"swiglu_alpha\":0.0", "\"swiglu_alpha\" must be a number above 0"},
         {"\"gpt_oss\"," LLAMA_SIZES ",\"rope_scaling\":null", "\"rope_scaling\" is null, which transformers 4 and 5 read"},
         {"\"gpt_oss\"," LLAMA_SIZES ",\"num_experts_per_tok\":129", "129 experts of 128"},

@@ -293,3 +293,46 @@ TEST(test_faults_name_tensor_and_file)
     scratch_close();
     st_model_destroy(m);
 }
+
+/* A copy of a directory with a tensor of another name, which is as long. */
+static void rename_tensor(const char *dir, const char *old, const char *new)
+{
+    char path[256], *bytes, *at;
+    size_t size;
+
+    assert_int_equal(strlen(old), strlen(new));
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    bytes = read_file(path, &size);
+    at = memmem(bytes, size, old, strlen(old));
+    assert_non_null(at);
+    memcpy(at, new, strlen(new));
+    write_file(scratch_path("model.safetensors"), bytes, size);
+    free(bytes);
+}
+
+/* What a file has for experts is what errors call by name. */
+TEST_SETUP(test_faults_of_stacked_experts_name_the_stack, scratch_begin, scratch_end)
+{
+    static const char dir[] = "tests/golden/experts/gpt_oss";
+    static const struct {
+        const char *old, *new, *says;
+    } rows[] = {
+        {"model.layers.1.mlp.experts.down_proj\"", "xxxxxxxxxxxxxxxx.rotary_emb.inv_freq\"",
+         "tensor model.layers.1.mlp.experts.down_proj is missing"},
+        {"model.layers.0.mlp.experts.gate_up_proj\"", "model.layers.0.mlp..gate_up_proj_blocks\"",
+         "gate_up_proj_blocks is in mxfp4, which is not read: with its \"quantization_config\" in config.json, in transformers, "
+         "from_pretrained("},
+    };
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_F32};
+    struct st_model_config config = {0};
+    struct st_hf_reader *r;
+    struct st_model *m;
+
+    assert_ok(st_model_config_read(&config, dir));
+    assert_ok(st_model_create(&m, &config, &batch));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rename_tensor(dir, rows[i].old, rows[i].new);
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].says);
+    }
+    st_model_destroy(m);
+}
