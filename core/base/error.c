@@ -178,16 +178,19 @@ const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES])
     static const struct {
         int err;
         __rlimit_resource_t resource;
-        const char *text, *unit;
+        const char *text, *after;
     } limits[] = {{EFBIG, RLIMIT_FSIZE, "File too large: ulimit -f", " bytes"},
-                  {EMFILE, RLIMIT_NOFILE, "Too many open files: ulimit -n", ""}};
+                  {EMFILE, RLIMIT_NOFILE, "Too many open files: ulimit -n", ": raise it"}};
     struct rlimit limit;
 
     if (err == ENAMETOOLONG)
         return "File name too long: most file systems allow 255 bytes, of which an unfinished file needs 28";
+    if (err == ENFILE)
+        return "Too many open files in the system: raise sysctl fs.file-max";
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         if (err == limits[i].err && getrlimit(limits[i].resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-            snprintf(buf, ST_ERRNO_BYTES, "%s allows %llu%s", limits[i].text, (unsigned long long)limit.rlim_cur, limits[i].unit);
+            snprintf(buf, ST_ERRNO_BYTES, "%s allows %llu%s", limits[i].text, (unsigned long long)limit.rlim_cur,
+                     limits[i].after);
             return buf;
         }
     return strerror_r(err, buf, ST_ERRNO_BYTES);

@@ -49,7 +49,8 @@ strata_status st_nomem(uint64_t bytes);
 /** Report an argument that is NULL: E_INVAL, naming function and argument. */
 strata_status st_error_missing(const char *function, const char *what);
 
-/** The system's text for an errno value; for EFBIG and EMFILE with the limit that ulimit sets, if there is one. */
+/** The system's text for an errno value; for EFBIG and EMFILE with the limit that ulimit sets, if there is one;
+ *  for EMFILE and ENFILE with the remedy. */
 #define ST_ERRNO_BYTES 160
 const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
 

@@ -45,7 +45,8 @@ strata_status st_owned_dir_error(int err, const char *what, const char *path, co
     case ENOMEM:
         return st_error(STRATA_E_NOMEM, "%s %s: %s", what, path, text);
     case EMFILE:
-        return st_error(STRATA_E_IO, "%s %s: %s: raise it", what, path, text);
+    case ENFILE:
+        return st_error(STRATA_E_IO, "%s %s: %s", what, path, text);
     default:
         return st_error_remedy(st_error(STRATA_E_IO, "%s %s: %s", what, path, text), key,
                                "name a directory that can be written with %s", key);

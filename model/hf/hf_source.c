@@ -429,8 +429,8 @@ strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, cons
     s->files = calloc(FILES_MAX, sizeof(*s->files));
     if (s->files == NULL)
         st = st_nomem(0);
-    if (st == STRATA_OK && dir != NULL)
-        st = open_directory(s, dir, dtype);
+    if (st == STRATA_OK && dir != NULL && (st = open_directory(s, dir, dtype)) == STRATA_E_IO)
+        st = st_error_prefix(st, "reading what is copied from the model"); /* of which outputs' errors say nothing else */
     if (st == STRATA_OK && s->instead->tokenizer != NULL)
         st = replace_tokenizer(s, s->instead->tokenizer);
     if (s->instead->chat_template != NULL)

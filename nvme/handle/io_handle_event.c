@@ -31,7 +31,7 @@ strata_status strata_io_event_fd(struct strata_io *io, int *fd)
 
         io->event_fd = refused < 0 ? -1 : eventfd(count_untaken(io), EFD_NONBLOCK | EFD_CLOEXEC);
         if (io->event_fd < 0)
-            st = st_error_errno(refused < 0 ? -refused : errno, "eventfd: see ulimit -n");
+            st = st_error_errno(refused < 0 ? -refused : errno, "eventfd");
     }
     if (st == STRATA_OK)
         *fd = io->event_fd;

@@ -427,7 +427,7 @@ static strata_status open_wake(struct st_io *io)
 
     io->wake_fd = refused < 0 ? -1 : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (io->wake_fd < 0)
-        return st_error_errno(refused < 0 ? -refused : errno, "eventfd: see ulimit -n");
+        return st_error_errno(refused < 0 ? -refused : errno, "eventfd");
     rc = arm_wake(io);
     if (rc == -EINVAL)
         return st_error(STRATA_E_NOSYS, "aio cannot poll before Linux 4.18: use io method threads");

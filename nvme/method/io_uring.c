@@ -533,7 +533,7 @@ static strata_status open_wake(struct st_io *io)
 
     io->wake_fd = refused < 0 ? -1 : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (io->wake_fd < 0)
-        return st_error_errno(refused < 0 ? -refused : errno, "eventfd: see ulimit -n");
+        return st_error_errno(refused < 0 ? -refused : errno, "eventfd");
     stage_wake(io);
     return STRATA_OK;
 }
@@ -544,7 +544,7 @@ static strata_status open_end_pipe(struct st_io *io)
 
     if (refused == 0 && pipe2(io->end_pipe, O_CLOEXEC) == 0)
         return STRATA_OK;
-    return st_error_errno(refused < 0 ? -refused : errno, "pipe: see ulimit -n");
+    return st_error_errno(refused < 0 ? -refused : errno, "pipe");
 }
 
 static strata_status uring_open(struct st_io **out, const struct st_io_opts *opts)

@@ -226,7 +226,7 @@ TEST(few_descriptors_are_enough)
         const char *said;
     } rows[] = {{"-n 8", 24, 0, ""},
                 {"-n 2 --prefix", 66, 0, ""},
-                {"-n 8 --prefix", 24, 4, "prints: Too many open files: ulimit -n allows 24"}};
+                {"-n 8 --prefix", 24, 4, "prints: Too many open files: ulimit -n allows 24: raise it"}};
     const struct workplace *w = *state;
     struct rlimit before;
 

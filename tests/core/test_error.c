@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 TEST(test_sentence_is_kept_and_status_returned)
 {
@@ -159,4 +160,21 @@ TEST(test_sentences_are_per_thread)
     assert_int_equal(pthread_create(&thread, NULL, other_thread, NULL), 0);
     pthread_join(thread, NULL);
     assert_string_equal(strata_last_error(), "here");
+}
+
+/* Where descriptors run out the limit and what to raise are in the sentence, whoever says it. */
+TEST(too_many_open_files_have_a_remedy)
+{
+    char want[96];
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur == RLIM_INFINITY)
+        skip();
+    snprintf(want, sizeof(want), "here: Too many open files: ulimit -n allows %llu: raise it",
+             (unsigned long long)limit.rlim_cur);
+    assert_int_equal(st_error_errno(EMFILE, "here"), STRATA_E_IO);
+    assert_string_equal(strata_last_error(), want);
+    assert_int_equal(st_error_errno(ENFILE, "here"), STRATA_E_IO);
+    assert_string_equal(strata_last_error(), "here: Too many open files in the system: raise sysctl fs.file-max");
 }

@@ -1,5 +1,6 @@
 /* tests/model/test_hf_source.c - what lies beside the weights of a directory goes into the one that is written: config.json with
  * another dtype alone, the rest byte by byte; what does not go along, and every failure. */
+#include "core/base/fault.h"
 #include "hf_rig.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
@@ -387,10 +388,19 @@ TEST(test_what_cannot_be_read_is_known_at_the_start)
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_writer *w = NULL;
     char source[256];
+    bool said = false;
 
     scratch_open();
     make_source();
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
+    for (uint32_t i = 0; !said; i++) { /* an output's error must not be taken to be of the output */
+        assert_true(i < 3);
+        st_fault_arm(&(struct st_fault_spec){.site = "hf.opendir", .after = i, .count = 1, .result = -EMFILE});
+        assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false), STRATA_E_IO, "Too many open files");
+        assert_int_equal(st_fault_disarm(), 1);
+        said = strncmp(strata_last_error(), "reading what is copied from the model: ", 39) == 0 &&
+               strstr(strata_last_error(), "/from: Too many") != NULL;
+    }
     assert_int_equal(unlink(scratch_path("template")), 0);
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false), STRATA_E_INPUT,
                    "from/chat_template.jinja: No such file or directory: it is in the model's directory");
