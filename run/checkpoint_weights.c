@@ -106,32 +106,64 @@ static void skip(struct part *p, uint64_t elems)
     p->elems -= elems;
 }
 
-static bool is_next(const struct st_manifest *m, uint32_t next, const char *name)
+/* The manifest's parts, sorted by name: adapters of experts lie behind the experts of their page, so their order is that of how
+ * many a page has, which is not the same in training and in generation. */
+struct named {
+    const char *name;
+    uint32_t at;
+    bool taken;
+};
+
+static int by_name(const void *a, const void *b)
 {
-    return next < m->tensor_count && strcmp(m->tensors[next].name, name) == 0;
+    const struct named *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* *next: the manifest's first part that no tensor has had. */
+/* The first part of this name, or where it would be. */
+static uint32_t find_part(const struct named *parts, uint32_t count, const char *name)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+
+        if (strcmp(parts[mid].name, name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static bool is_of(const struct named *parts, uint32_t count, uint32_t i, const char *name)
+{
+    return i < count && strcmp(parts[i].name, name) == 0;
+}
+
 static strata_status place_tensor(struct st_checkpoint_weights *w, const struct st_workload *workload, const struct st_tensor *t,
-                                  uint32_t *next)
+                                  struct named *parts)
 {
     const struct st_manifest *m = &w->ck->manifest;
     struct part to = {0}, from = {0};
-    uint32_t pages = 0;
+    uint32_t pages = 0, next = find_part(parts, m->tensor_count, t->name);
     strata_status st;
 
-    if (st_adapter_is_own(t->name) && !is_next(m, *next, t->name)) /* it begins with this run */
+    if (st_adapter_is_own(t->name) && !is_of(parts, m->tensor_count, next, t->name)) /* it begins with this run */
         return STRATA_OK;
     for (uint64_t done = 0, elems; done < t->elems; done += elems) {
         if (to.elems == 0)
             to = model_part(workload, t, pages++);
         if (from.elems == 0) {
-            if (!is_next(m, *next, t->name))
+            if (!is_of(parts, m->tensor_count, next, t->name))
                 return st_error(STRATA_E_CORRUPT, "%s: it lacks tensor %s, or a part of it, which its config.json wants",
                                 w->ck->path, t->name);
-            from = (struct part){
-                .page = m->tensors[*next].page, .offset = m->tensors[*next].offset, .elems = m->tensors[*next].elems};
-            ++*next;
+            from = (struct part){.page = m->tensors[parts[next].at].page,
+                                 .offset = m->tensors[parts[next].at].offset,
+                                 .elems = m->tensors[parts[next].at].elems};
+            parts[next++].taken = true;
         }
         elems = to.elems < from.elems ? to.elems : from.elems;
         if ((st = add_run(w, &to, &from, elems)) != STRATA_OK)
@@ -153,18 +185,25 @@ static int by_place(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Both lists are in parameter order. */
 static strata_status place_all(struct st_checkpoint_weights *w, const struct st_model *model)
 {
     const struct st_manifest *m = &w->ck->manifest;
-    uint32_t next = 0;
+    const size_t bytes = (m->tensor_count + (size_t)1) * sizeof(struct named);
+    struct named *parts = st_fault_refuses("run.parts") ? NULL : malloc(bytes);
     strata_status st = STRATA_OK;
 
+    if (parts == NULL)
+        return st_nomem(bytes);
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        parts[i] = (struct named){.name = m->tensors[i].name, .at = i};
+    qsort(parts, m->tensor_count, sizeof(*parts), by_name);
     for (uint32_t i = 0; i < st_model_tensor_count(model) && st == STRATA_OK; i++)
-        st = place_tensor(w, st_model_workload(model), st_model_tensor(model, i), &next);
-    if (st == STRATA_OK && next < m->tensor_count)
-        st = st_error(STRATA_E_CORRUPT, "%s: its tensor %s has no place in a model of its config.json", w->ck->path,
-                      m->tensors[next].name);
+        st = place_tensor(w, st_model_workload(model), st_model_tensor(model, i), parts);
+    for (uint32_t i = 0; i < m->tensor_count && st == STRATA_OK; i++)
+        if (!parts[i].taken)
+            st = st_error(STRATA_E_CORRUPT, "%s: its tensor %s has no place in a model of its config.json", w->ck->path,
+                          parts[i].name);
+    free(parts);
     if (st == STRATA_OK)
         qsort(w->runs, w->run_count, sizeof(*w->runs), by_place);
     return st;

@@ -59,7 +59,8 @@ static strata_status load(char digest[33])
 /* All passages of what only the reading of a checkpoint's weights passes, and one in `stride` of all. */
 static void walk_all(void (*once)(struct fault_walk *walk), uint32_t stride)
 {
-    static const char *const sites[] = {"run.weights", "run.runs", "run.spans", "reader.alloc", "checkpoint.alloc", NULL};
+    static const char *const sites[] = {"run.weights",  "run.parts",        "run.runs", "run.spans",
+                                        "reader.alloc", "checkpoint.alloc", NULL};
 
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         struct fault_walk walk = {.site = sites[i], .result = -EIO};
