@@ -346,6 +346,16 @@ static bool is_cost(double flops)
     return isfinite(flops) && flops >= 0.0;
 }
 
+/* What is chosen in a layer of experts lies in its internals, and its slices have all experts. */
+static bool choice_fits(const struct st_workload *w, const struct st_layer *layer)
+{
+    const uint64_t slices = st_layer_slices(layer), bytes = layer->internal_bytes;
+
+    return layer->kind != ST_LAYER_EXPERTS || w->experts == 0 ||
+           (w->choice_offset <= bytes && bytes - w->choice_offset >= st_workload_choice_bytes(w) && w->slice_experts > 0 &&
+            slices == (w->experts + (uint64_t)w->slice_experts - 1) / w->slice_experts);
+}
+
 static strata_status check_costs(const struct st_workload *w)
 {
     const uint64_t internals = w->layers[w->layer_count - 1].internal_bytes;
@@ -353,6 +363,11 @@ static strata_status check_costs(const struct st_workload *w)
     if (w->generate && (st_slice_count(w) == 0 || w->logits_offset > internals ||
                         internals - w->logits_offset < (uint64_t)w->vocab * sizeof(float)))
         return fault(w, "logits leave the last layer's internals");
+    if (w->experts > 0 && !w->generate)
+        return fault(w, "experts are chosen in generation alone");
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (!choice_fits(w, &w->layers[l]))
+            return fault(w, "the choice of experts leaves a layer's internals, or slices");
     for (uint32_t l = 0; l < w->layer_count; l++)
         if (!is_cost(w->layers[l].forward_flops) || !is_cost(w->layers[l].backward_flops) ||
             !is_cost(w->layers[l].forward_seconds) || !is_cost(w->layers[l].backward_seconds) ||

@@ -132,8 +132,12 @@ struct st_workload {
     bool scales;              /* losses are multiplied by a scale, though weights are not in fp16 */
     bool generate;          /* rows are the next tokens of one sequence; blocks' internals are their key-value caches and stay */
     uint64_t logits_offset; /* generate: of the last row's logits, fp32 [vocab], in the last layer's internals */
-    float logit_cap;        /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
-    uint32_t workers;       /* of the device that the workspaces are sized for; an engine may have no more */
+    uint32_t experts; /* generate: of each layer of experts, whose slices come only if a row has chosen one of theirs; 0: all
+                         slices come */
+    uint32_t slice_experts;       /* of a slice; the last one may have fewer */
+    uint64_t choice_offset;       /* of int32 [experts + 1] in such a layer's internals: rows of the experts before each one */
+    float logit_cap;              /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
+    uint32_t workers;             /* of the device that the workspaces are sized for; an engine may have no more */
     double model_flops_per_token; /* for MFU: 6 P + 12 L h T; 0: unknown */
 };
 
@@ -182,6 +186,17 @@ static inline uint32_t st_experts_count(const struct st_workload *w)
     for (uint32_t l = st_block_first(w); l < st_block_end(w); l++)
         count += st_layer_slices(&w->layers[l]);
     return count;
+}
+/* Whether a page is a slice of experts that a cycle does without if none of them is chosen; bytes of what says so. */
+static inline bool st_page_is_chosen(const struct st_workload *w, uint32_t page)
+{
+    const uint32_t layer = w->pages[page].layer;
+
+    return w->experts > 0 && w->layers[layer].kind == ST_LAYER_EXPERTS && st_layer_page(w, layer, 0) != page;
+}
+static inline uint64_t st_workload_choice_bytes(const struct st_workload *w)
+{
+    return w->experts > 0 ? (w->experts + UINT64_C(1)) * sizeof(int32_t) : 0;
 }
 /* Whether a page is the first one of a layer of experts, which is used twice in a backward that makes internals again. */
 static inline bool st_page_leads(const struct st_workload *w, uint32_t page)

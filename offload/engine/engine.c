@@ -32,6 +32,8 @@ static strata_status create_tables(struct st_engine *eng)
     (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
     eng->verified = calloc(1, t.verified + 1);
     eng->fresh = calloc(1, t.fresh + 1);
+    if (t.left_out > 0)
+        taken = (eng->left_out = calloc(1, t.left_out)) != NULL && taken;
     if (t.turned > 0)
         taken = (eng->turned = calloc(1, t.turned)) != NULL && taken;
     if (t.volumes > 0)
@@ -168,6 +170,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         (eng->program->ranks > 1 && (st = st_engine_comm_create(eng, opts)) != STRATA_OK) ||
         (st = st_engine_caller_create(eng)) != STRATA_OK)
         goto fail;
+    eng->dispatch.left_out = eng->left_out;
     *out = eng;
     return STRATA_OK;
 
@@ -198,6 +201,7 @@ void st_engine_destroy(struct st_engine *eng)
     free(eng->act_checksums);
     free(eng->grad_checksums);
     free(eng->verified);
+    free(eng->left_out);
     free(eng->fresh);
     free(eng->turned);
     free(eng->volumes);

@@ -93,6 +93,26 @@ static void gather_tokens(struct comm_job *j, const struct st_op *op)
     }
 }
 
+/* To all others what this rank has chosen, and from each its own. */
+static void gather_choice(struct comm_job *j, const struct st_op *op)
+{
+    const struct st_engine *eng = j->engine;
+    const uint64_t bytes = st_workload_choice_bytes(&eng->program->workload);
+    const struct st_comm_part *own;
+
+    (void)op;
+    add_part(j, st_engine_choice(eng, eng->program->rank), bytes);
+    (void)listed(j, 0, &own);
+    for (uint32_t r = 0; r < eng->program->ranks; r++) {
+        const uint32_t from = j->part_count;
+
+        if (r == eng->program->rank)
+            continue;
+        add_part(j, st_engine_choice(eng, r), bytes);
+        j->peers[r] = (struct st_comm_peer){.send = own, .send_count = 1, .recv = &j->parts[from], .recv_count = 1};
+    }
+}
+
 /* A rank's slices of a sum, one behind the other at `wire`: cut alike by who sends and who receives them, as a comm on a device
  * wants it (offload/comm/comm_nccl.h).  Returns where they end. */
 static unsigned char *add_wire(struct comm_job *j, uint32_t page, uint32_t rank, unsigned char *wire)
@@ -260,6 +280,9 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
     switch ((enum st_op_kind)op->kind) {
     case ST_OP_GATHER_TOKENS:
         gather_tokens(j, op);
+        break;
+    case ST_OP_GATHER_CHOICE:
+        gather_choice(j, op);
         break;
     case ST_OP_EXCHANGE_ROWS:
         exchange_rows(j, op);

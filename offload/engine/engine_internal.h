@@ -23,6 +23,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+_Static_assert(sizeof(_Atomic bool) == 1, "planned");
+
 /* A transfer of one I/O op, or a synchronous one. */
 struct st_engine_io {
     struct st_transfer transfer;
@@ -116,21 +118,22 @@ struct st_engine {
     struct st_swap *swap;
     struct st_patience patience; /* of swaps opened later */
 
-    uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */
-    uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
-    uint64_t *grad_checksums;            /* [tile_count] of gradients on NVMe, or NULL */
-    bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
+    uint64_t *checksums[ST_PLANE_COUNT];  /* [tile_count] of data on NVMe, or NULL */
+    uint64_t *act_checksums;              /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
+    uint64_t *grad_checksums;             /* [tile_count] of gradients on NVMe, or NULL */
+    bool *verified;                       /* [buffer_count]: host weight slots whose contents were checked or computed here */
     uint64_t *early_sums[ST_PLANE_COUNT]; /* the same of what lies in the other places, or NULL */
     bool *turned;                         /* [buffer_count]: what is in force is in the other place; NULL: no update is early */
-    bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
-    uint32_t *volumes;                   /* [buffer_count]: of the swap, that holds an extent's data now; NULL: its only one */
-    uint32_t set;                        /* of the swap's sets, that updates write */
-    bool base_saved;                     /* the base holds all that is frozen, what lives in memory, too */
-    bool adopted;                        /* what lies on NVMe was left in the checkpoint that the run resumed from */
-    unsigned char *bounce;               /* ST_BOUNCE_COUNT of ST_BOUNCE_BYTES, for saves and resuming; NULL: none yet */
-    float *scratch;                      /* [workers][ST_SCRATCH_ELEMS] f32, load and export; staging follows it */
-    unsigned char *staging;              /* [workers][ST_SCRATCH_ELEMS * 4] */
-    double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
+    _Atomic bool *left_out;               /* [page_count]: of the dispatcher's; NULL: every cycle has all pages */
+    bool *fresh;                          /* [chunk_count]: on NVMe its moments were never written, see below */
+    uint32_t *volumes;                    /* [buffer_count]: of the swap, that holds an extent's data now; NULL: its only one */
+    uint32_t set;                         /* of the swap's sets, that updates write */
+    bool base_saved;                      /* the base holds all that is frozen, what lives in memory, too */
+    bool adopted;                         /* what lies on NVMe was left in the checkpoint that the run resumed from */
+    unsigned char *bounce;                /* ST_BOUNCE_COUNT of ST_BOUNCE_BYTES, for saves and resuming; NULL: none yet */
+    float *scratch;                       /* [workers][ST_SCRATCH_ELEMS] f32, load and export; staging follows it */
+    unsigned char *staging;               /* [workers][ST_SCRATCH_ELEMS * 4] */
+    double *block_sums;                   /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
 
     /* program state */
     struct st_dispatch dispatch;
@@ -262,6 +265,10 @@ strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op);
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 /* Address of the op's operand of this role, which it must have. */
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
+/* engine_generate.c: ops of their kinds; a rank's part of the choice. */
+strata_status st_engine_download_choice(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_choose(struct st_engine *eng, const struct st_op *op);
+int32_t *st_engine_choice(const struct st_engine *eng, uint32_t rank);
 /* engine_sums.c: ops of their kinds. */
 strata_status st_engine_reduce_sum(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *op);

@@ -116,6 +116,8 @@ void st_emit_early(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's updates need first is read during this cycle's backward: once its early updates have left the
  * slots, or from the beginning. */
 void st_emit_read_ahead(struct st_emitter *e, unsigned phases);
+/* The op begun last is made only if the cycle has page p. */
+void st_emit_if_chosen(struct st_emitter *e, uint32_t p);
 /* Upload slice t of a table that is looked up on the host and stays on the device. */
 void st_emit_table_slice(struct st_emitter *e, uint32_t t);
 /* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_slice(). */

@@ -191,6 +191,9 @@ void st_emit_call(struct st_emitter *e, const struct st_unit *u, enum st_op_kind
             if (w->routes_bytes > 0)
                 st_emit_operand(e, ST_ROLE_ROUTES, e->lay->routes[m], m);
             break;
+        case ST_ROLE_CHOICE:
+            st_emit_if_chosen(e, op->page);
+            break;
         case ST_ROLE_SCALARS:
             st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
             break;
@@ -280,6 +283,35 @@ static void unit_forward(struct st_emitter *e, const struct st_micros *micros, c
     drop_shared(e, u);
 }
 
+static void choice_op(struct st_emitter *e, enum st_op_kind kind, uint32_t layer, uint64_t bytes)
+{
+    const struct st_workload *w = &e->program->workload;
+    struct st_op *op = st_emit_op(e, kind, FORWARD);
+
+    op->layer = layer;
+    op->page = st_layer_page(w, layer, 0);
+    op->bytes = bytes;
+    if (kind == ST_OP_DOWNLOAD_CHOICE)
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->internals[layer], layer);
+    st_emit_operand(e, ST_ROLE_CHOICE, e->lay->at.choice, layer);
+}
+
+/* Once a layer has its choice, and before any of its slices comes: which of them are left out.  Generation has one micro-batch.
+ */
+static void choose_slices(struct st_emitter *e, uint32_t layer)
+{
+    const struct st_workload *w = &e->program->workload;
+    const uint64_t bytes = st_workload_choice_bytes(w);
+    const uint32_t cuts = st_program_cuts(e->program);
+
+    if (w->experts == 0 || w->layers[layer].kind != ST_LAYER_EXPERTS)
+        return;
+    choice_op(e, ST_OP_DOWNLOAD_CHOICE, layer, bytes);
+    if (cuts > 1)
+        choice_op(e, ST_OP_GATHER_CHOICE, layer, (cuts - 1) * bytes);
+    choice_op(e, ST_OP_CHOOSE, layer, 0);
+}
+
 /* A table that stays on the device is uploaded piece by piece; the head is the first to need it. */
 static void table_after_layer(struct st_emitter *e, const struct st_micros *micros, uint32_t layer)
 {
@@ -313,6 +345,8 @@ void st_emit_forward(struct st_emitter *e, const struct st_micros *micros)
 
                 unit_forward(e, micros, &u);
             }
+            if (part == 0)
+                choose_slices(e, l);
         }
         table_after_layer(e, micros, l);
     }

@@ -5,6 +5,12 @@
 
 /* --- weights --- */
 
+void st_emit_if_chosen(struct st_emitter *e, uint32_t p)
+{
+    if (st_page_is_chosen(&e->program->workload, p))
+        st_emit_operand(e, ST_ROLE_CHOICE, e->lay->at.choice, e->program->workload.pages[p].layer);
+}
+
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
 {
     const struct st_page_place *place = &e->program->pages[p];
@@ -20,6 +26,7 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     if (phases == 0)
         return slot;
     st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, st_extent_bytes(st_emit_page_bytes(e, p)))->page = p;
+    st_emit_if_chosen(e, p);
     return slot;
 }
 
@@ -57,11 +64,14 @@ static void gather_weight(struct st_emitter *e, enum st_op_kind kind, uint32_t p
     op->page = p;
     op->bytes = st_program_gathered_bytes(e->program, p, kind == ST_OP_GATHER_UPDATED);
     st_emit_operand(e, ST_ROLE_TO, weight, p);
+    if (kind == ST_OP_GATHER_WEIGHT)
+        st_emit_if_chosen(e, p);
 }
 
 static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases, uint64_t bytes)
 {
     st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, bytes)->page = p;
+    st_emit_if_chosen(e, p);
 }
 
 /* The slot on the device that has the page; if none has, one to which it goes in these phases, of other ranks' slices nothing. */
@@ -81,6 +91,7 @@ static uint32_t device_shard(struct st_emitter *e, uint32_t p, unsigned phases, 
     if (st_page_sliced(place)) {
         slot = take_device_slot(e, p);
         st_emit_copy(e, ST_OP_PLACE_WEIGHT, phases, place->home_region, slot, p, st_emit_page_bytes(e, p))->page = p;
+        st_emit_if_chosen(e, p);
         return slot;
     }
     from = st_emit_host_weight(e, p, phases);

@@ -444,6 +444,10 @@ static void lay_small(struct st_walk *k)
     lay->at.constants = ST_NO_BUFFER;
     if (w->constants_bytes > 0)
         lay->at.constants = st_walk_take(k, STRATA_TIER_DEVICE, w->constants_bytes, ST_ITEM_CONSTANTS);
+    lay->at.choice = ST_NO_BUFFER;
+    if (w->experts > 0)
+        lay->at.choice =
+            st_walk_take(k, STRATA_TIER_HOST, st_program_cuts(&plan->program) * st_workload_choice_bytes(w), ST_ITEM_SMALL);
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (st_place_gather_on_host(plan))

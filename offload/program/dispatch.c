@@ -84,7 +84,7 @@ static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op,
 {
     const struct st_op *before = &d->program->ops[on];
 
-    return d->queues && before->lane == op->lane && st_op_runs(op, d->phase) &&
+    return d->queues && before->lane == op->lane && !st_dispatch_masked(d, (uint32_t)(op - d->program->ops)) &&
            (op->lane == STRATA_LANE_COMPUTE || op->lane == STRATA_LANE_UPDATE || op->lane == STRATA_LANE_UPDATE_DEVICE ||
             before->kind == ST_OP_LAYER_FORWARD);
 }
@@ -104,9 +104,11 @@ uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane)
 {
     const uint32_t index = st_dispatch_head(d, lane);
     const struct st_op *op = &d->program->ops[index];
-    const uint32_t met = first_unmet(d, op, d->lanes[lane].waits_met);
+    uint32_t met = first_unmet(d, op, d->lanes[lane].waits_met);
     uint32_t on = ST_NO_OP, on_done = d->cycle - 1;
 
+    if (met == op->wait_count && st_dispatch_left_out(d, index)) /* not known when its queue's own ops were passed over */
+        met = first_unmet(d, op, 0);
     d->lanes[lane].waits_met = met;
     if (met < op->wait_count) {
         on = d->program->waits[op->wait_first + met].op;

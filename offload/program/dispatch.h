@@ -4,10 +4,10 @@
  * prediction and a run go through the program in the same order.
  *
  * A lane issues its ops in program order.  An op is ready when everything that it waits for is done, including its own run in the
- * previous cycle.  An op that the phase masks is done as soon as it is ready.  On a device that is the host, one executor runs
- * everything but I/O and exchanges between ranks, the earliest ready op first; on a device with queues each lane hands out ready
- * ops, up to ST_JOBS_AHEAD beyond the running one.  Waits only point backwards, so the earliest op that is not done can always
- * proceed.
+ * previous cycle.  An op that the phase masks is done as soon as it is ready; so is one on a page that the cycle does without. On
+ * a device that is the host, one executor runs everything but I/O and exchanges between ranks, the earliest ready op first; on a
+ * device with queues each lane hands out ready ops, up to ST_JOBS_AHEAD beyond the running one.  Waits only point backwards, so
+ * the earliest op that is not done can always proceed.
  *
  * Threads.  One thread asks and passes; any thread may finish an op. st_dispatch_finish() stores done[op] (release); the asking
  * thread loads it (acquire) before it uses the op's results. */
@@ -35,6 +35,9 @@ struct st_dispatch {
     } lanes[STRATA_LANE_COUNT];
     _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished; in one piece of memory with */
     uint32_t *lane_ops;     /* [op_count], by lane */
+    /* [page_count], borrowed: pages that the running cycle does without.  An op may write a page's if all ops on that page wait
+     * for it.  NULL: there is none. */
+    const _Atomic bool *left_out;
 };
 
 /** Initialise before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
@@ -62,10 +65,17 @@ static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane
 {
     return d->lanes[lane].next - d->lanes[STRATA_LANE_READ_STATE - 1].end;
 }
-/** Whether this op has nothing to do in this phase.  Then it is done when passed. */
+/** Whether the cycle does without this op's page. */
+static inline bool st_dispatch_left_out(const struct st_dispatch *d, uint32_t op)
+{
+    const uint32_t page = d->program->ops[op].page;
+
+    return d->left_out != NULL && page != ST_NO_PAGE && atomic_load_explicit(&d->left_out[page], memory_order_relaxed);
+}
+/** Whether this op, if it is ready, has nothing to do in this cycle.  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
 {
-    return !st_op_runs(&d->program->ops[op], d->phase);
+    return !st_op_runs(&d->program->ops[op], d->phase) || st_dispatch_left_out(d, op);
 }
 /** The op that the lane's next one waits for; NO_OP: it is ready.  The lane must not be at its end.  The first checks further
  *  waits, the second starts with the one that was not met last time. */

@@ -13,7 +13,9 @@
 #define OUT(r, holds)          {ST_ROLE_##r, ST_OPERAND_WRITE, ST_HOLDS_##holds, ST_OPERAND_ONE}
 #define INOUT(r, holds)        {ST_ROLE_##r, ST_OPERAND_MODIFY, ST_HOLDS_##holds, ST_OPERAND_ONE}
 #define SOME(n, r, how, holds) {ST_ROLE_##r, ST_OPERAND_##how, ST_HOLDS_##holds, ST_OPERAND_##n}
+#define WEIGHTS                .work = ST_WORK_COPY, .operands = {IN(FROM, WEIGHT), OUT(TO, WEIGHT), IF_CHOSEN}
 #define COPY(holds)            .work = ST_WORK_COPY, .operands = {IN(FROM, holds), OUT(TO, holds)}
+#define IF_CHOSEN              SOME(CHOSEN, CHOICE, READ, CHOICE)
 #define CALL(c)                .work = ST_WORK_CALL, .call = ST_CALL_##c, .operands
 #define LAYER(c)               .work = ST_WORK_LAYER, .call = ST_CALL_##c, .operands
 #define DOES(w)                .work = ST_WORK_##w, .operands
@@ -24,15 +26,15 @@
 const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     /* What comes in: tokens, weights, state. */
     [ST_OP_UPLOAD_TOKENS]   = {"upload_tokens",   ON(UPLOAD),          0,     COPY(TOKENS)},
-    [ST_OP_READ_WEIGHT]     = {"read_weight",     ON(READ_WEIGHT),     PAGE,  COPY(WEIGHT), CHECKSUM(ARRIVES)},
+    [ST_OP_READ_WEIGHT]     = {"read_weight",     ON(READ_WEIGHT),     PAGE,  WEIGHTS, CHECKSUM(ARRIVES)},
     [ST_OP_WRITE_WEIGHT]    = {"write_weight",    ON(WRITE),           PAGE,  COPY(WEIGHT)},
     [ST_OP_READ_STATE]      = {"read_state",      ON(READ_STATE),      CHUNK, COPY(STATE), CHECKSUM(ARRIVES)},
     [ST_OP_WRITE_STATE]     = {"write_state",     ON(WRITE),           CHUNK, COPY(STATE)},
     [ST_OP_UPLOAD_STATE]    = {"upload_state",    ON(UPLOAD),          CHUNK, COPY(STATE), CHECKSUM(OPENS)},
     [ST_OP_DOWNLOAD_STATE]  = {"download_state",  ON(DOWNLOAD),        CHUNK, COPY(STATE), CHECKSUM(CLOSES)},
-    [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  COPY(WEIGHT), CHECKSUM(OPENS)},
+    [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  WEIGHTS, CHECKSUM(OPENS)},
     [ST_OP_DOWNLOAD_WEIGHT] = {"download_weight", ON(DOWNLOAD),        PAGE,  COPY(WEIGHT), CHECKSUM(CLOSES)},
-    [ST_OP_PLACE_WEIGHT]    = {"place_weight",    ON(COMPUTE),         PAGE,  COPY(WEIGHT)},
+    [ST_OP_PLACE_WEIGHT]    = {"place_weight",    ON(COMPUTE),         PAGE,  WEIGHTS},
 
     /* Updates of one chunk; the scalars' clip factor is waited for unless updates run in backward. */
     [ST_OP_UPDATE]          = {"update",          ON(UPDATE),          CHUNK, DOES(UPDATE) =
@@ -58,8 +60,12 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), CHECKSUM(OPENS)},
     [ST_OP_ROUTE_FORWARD]   = {"route_forward",   ON(COMPUTE),         BLOCK, CALL(ROUTE_FORWARD) =
         {SOME(LAYER, ACT, READ, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, INTERNALS), SOME(LAYER, ROUTES, ADD, ROUTES), OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_DOWNLOAD_CHOICE] = {"download_choice", ON(DOWNLOAD),        BLOCK, DOES(COPY) =
+        {IN(INTERNALS, INTERNALS), OUT(CHOICE, CHOICE)}},
+    [ST_OP_GATHER_CHOICE]   = {"gather_choice",   ON(COMM),            BLOCK, DOES(COMM) = {INOUT(CHOICE, CHOICE)}},
+    [ST_OP_CHOOSE]          = {"choose",          ON(UPDATE),          BLOCK, DOES(SMALL) = {INOUT(CHOICE, CHOICE)}},
     [ST_OP_EXPERTS_FORWARD] = {"experts_forward", ON(COMPUTE),         EXPERTS, CALL(EXPERTS_FORWARD) =
-        {IN(WEIGHT, WEIGHT), INOUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
+        {IN(WEIGHT, WEIGHT), INOUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH), IF_CHOSEN}},
     [ST_OP_ROUTE_END]       = {"route_end",       ON(COMPUTE),         BLOCK, CALL(ROUTE_END) =
         {SOME(LAYER, ACT_OUT, WRITE, ACT), IN(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_HEAD_NORM]       = {"head_norm",       ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_NORM) =
@@ -126,7 +132,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_TOKENS]   = {"gather_tokens",   ON(COMM),            0,     DOES(COMM) = {INOUT(TOKENS, TOKENS)}},
     [ST_OP_EXCHANGE_ROWS]   = {"exchange_rows",   ON(COMM),            PAGE,  DOES(COMM) =
         {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), INOUT(ROWS, ROWS)}},
-    [ST_OP_GATHER_WEIGHT]   = {"gather_weight",   ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
+    [ST_OP_GATHER_WEIGHT]   = {"gather_weight",   ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT), IF_CHOSEN}},
     [ST_OP_GATHER_UPDATED]  = {"gather_updated",  ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
     [ST_OP_ROUND_SUM]       = {"round_sum",       ON(COMPUTE),         PAGE,  DOES(ROUND) =
         {IN(SUM, ACCUM), OUT(WIRE, WIRE), OUT(WORKSPACE, SCRATCH)}},
@@ -151,6 +157,7 @@ static const char *const role_names[ST_ROLE_COUNT] = {
     [ST_ROLE_LOGITS] = "logits",   [ST_ROLE_WORKSPACE] = "workspace", [ST_ROLE_TOKENS] = "tokens",
     [ST_ROLE_ROWS] = "rows",       [ST_ROLE_SCALARS] = "scalars",     [ST_ROLE_NORMS] = "norms",
     [ST_ROLE_WIRE] = "wire",       [ST_ROLE_OVERFLOWS] = "overflows", [ST_ROLE_ROUTES] = "routes",
+    [ST_ROLE_CHOICE] = "choice",
 };
 
 static const char *const lane_names[STRATA_LANE_COUNT] = {

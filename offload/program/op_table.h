@@ -95,7 +95,10 @@ enum st_op_kind {
     ST_OP_WRITE_ACT,
     ST_OP_READ_ACT,
     ST_OP_UPLOAD_ACT,
-    ST_OP_ROUTE_FORWARD, /* of a layer of experts: all but these; then slice by slice; then their sum is rounded */
+    ST_OP_ROUTE_FORWARD,   /* of a layer of experts: all but these; then slice by slice; then their sum is rounded */
+    ST_OP_DOWNLOAD_CHOICE, /* generation: which experts have rows, */
+    ST_OP_GATHER_CHOICE,   /* on any rank; */
+    ST_OP_CHOOSE,          /* slices that have none of these, and all ops on them, are left out of the cycle */
     ST_OP_EXPERTS_FORWARD,
     ST_OP_ROUTE_END,
     ST_OP_HEAD_NORM,
@@ -157,6 +160,7 @@ enum st_content {
     ST_HOLDS_HEAD,
     ST_HOLDS_LOGITS,
     ST_HOLDS_ROUTES,
+    ST_HOLDS_CHOICE,
     ST_HOLDS_WIRE,
     ST_HOLDS_SCALARS
 };
@@ -179,6 +183,7 @@ enum st_role {
     ST_ROLE_INTERNALS, /* values that a layer's forward keeps for its backward */
     ST_ROLE_LOGITS,
     ST_ROLE_ROUTES, /* what a micro-batch's layers of experts add up */
+    ST_ROLE_CHOICE, /* which of a layer's slices the cycle is to have */
     ST_ROLE_WORKSPACE,
     ST_ROLE_TOKENS,
     ST_ROLE_ROWS,
@@ -276,6 +281,7 @@ enum st_operand_times {
     ST_OPERAND_TRAINED, /* one, or none if the op's page is frozen */
     ST_OPERAND_KEPT,    /* one, or none if the op recomputes */
     ST_OPERAND_REMADE,  /* one if it does, else none */
+    ST_OPERAND_CHOSEN,  /* one if the op's page may be left out, else none */
     ST_OPERAND_LAYER,   /* as many as its layer has: boundaries, internals, pages, trained ones, routes */
     ST_OPERAND_EACH     /* one for each slice of the table, or gradients of each micro-batch */
 };

@@ -174,6 +174,7 @@ struct st_buffer_names {
     uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
     uint32_t overflows_device, overflows_host; /* uint64_t: weights that rounded to infinity on the device, ever */
     uint32_t head_internals;                   /* of micro-batch 0 */
+    uint32_t choice;                           /* host, of every rank that weights are cut for: a layer's chosen experts */
 };
 
 struct st_program {

@@ -53,7 +53,7 @@ static bool indices_match(const struct st_program *program, const struct st_op *
     const uint32_t own = st_op_in_parts((enum st_op_kind)op->kind) ? ST_LAYER_EXPERTS : ST_LAYER_BLOCK,
                    number = slice ? 1 + op->slice : 0;
 
-    if (op->layer >= (row->work == ST_WORK_CALL || row->work == ST_WORK_LAYER ? w->layer_count : 1))
+    if (op->layer >= (block || row->work == ST_WORK_CALL ? w->layer_count : 1))
         return false;
     if (op->slice >= (!slice ? 1 : block ? st_layer_slices(&w->layers[op->layer]) : st_slice_count(w)))
         return false;
@@ -133,6 +133,8 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
         return !block ? a->index % g == op->micro : a->index == (uint64_t)(op->layer - (a->role == ST_ROLE_ACT)) * g + op->micro;
     case ST_HOLDS_INTERNALS:
         return a->index == (uint64_t)op->layer * g + op->micro;
+    case ST_HOLDS_CHOICE:
+        return a->index == program->workload.pages[op->page].layer;
     case ST_HOLDS_LOGITS:
         return a->index == (uint64_t)op->slice * g + op->micro;
     default:
@@ -175,6 +177,8 @@ static bool count_matches(const struct st_program *program, const struct st_op *
         return count == (program->pages[op->page].grad != ST_WHERE_NONE ? 1 : 0);
     case ST_OPERAND_KEPT:
         return count == (op->recompute ? 0 : 1);
+    case ST_OPERAND_CHOSEN:
+        return count == (st_page_is_chosen(&program->workload, op->page) ? 1 : 0);
     case ST_OPERAND_REMADE:
         return count == (op->recompute ? 1 : 0);
     case ST_OPERAND_EACH:

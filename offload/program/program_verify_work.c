@@ -20,6 +20,7 @@ enum each {
     EACH_MICRO,
     EACH_WORLD_MICRO,
     EACH_BLOCK,
+    EACH_CHOICE,
     EACH_SLICE,
     EACH_TABLE,
     EACH_STAYING,
@@ -40,6 +41,7 @@ enum unless {
     WITHOUT_SHARED_ROWS,
     WITHOUT_SHARED_TOKENS,
     WITHOUT_RANKS,
+    WITHOUT_CUTS,
     WITHOUT_WHOLE_RANKS,
     WITHOUT_CALLER
 };
@@ -66,6 +68,9 @@ static const struct work {
     {BY(EMBED_FORWARD), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_POSITIONS},
     {BY(PAGE_USE), EACH_STAYING, ALWAYS_BUT_A_FLUSH, ALL},
     {{ST_OP_BLOCK_FORWARD, ST_OP_LAYER_FORWARD, ST_OP_ROUTE_END}, EACH_BLOCK, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(DOWNLOAD_CHOICE), EACH_CHOICE, ALWAYS_BUT_A_FLUSH, ALL},
+    {BY(GATHER_CHOICE), EACH_CHOICE, ALWAYS_BUT_A_FLUSH, WITHOUT_CUTS},
+    {BY(CHOOSE), EACH_CHOICE, ALWAYS_BUT_A_FLUSH, ALL},
     {BY(CALLER_END), EACH_STEP, ALWAYS_BUT_A_FLUSH, WITHOUT_CALLER},
     {BY(HEAD_NORM), EACH_MICRO, ALWAYS_BUT_A_FLUSH, WITHOUT_LOSSES},
     {BY(HEAD_STATS), EACH_SLICE, ALWAYS_BUT_A_FLUSH, ALL},
@@ -117,6 +122,8 @@ static uint32_t place_count(const struct st_program *program, enum each each)
         return w->grad_accum;
     case EACH_BLOCK:
         return st_block_count(w) * w->grad_accum;
+    case EACH_CHOICE:
+        return w->experts > 0 ? w->layer_count : 0;
     case EACH_SLICE:
         return st_slice_count(w) * w->grad_accum;
     case EACH_TABLE:
@@ -171,6 +178,8 @@ static struct marks marks_of(const struct st_program *program, const struct st_o
         return (struct marks){op->micro, 1, 1};
     case EACH_BLOCK:
         return (struct marks){(op->layer - st_block_first(&program->workload)) * g + op->micro, 1, 1};
+    case EACH_CHOICE:
+        return (struct marks){op->layer, 1, 1};
     case EACH_SLICE:
         return (struct marks){op->slice * g + op->micro, 1, 1};
     case EACH_TABLE:
@@ -192,6 +201,8 @@ static bool is_due(const struct st_program *program, enum each each, uint32_t pl
 {
     if (each == EACH_EARLY || (each == EACH_CHUNK && program->pages[program->chunks[place].page].early && st_phase_keeps(phase)))
         return each == EACH_EARLY && program->pages[program->chunks[place].page].early && (phase & ST_PHASE_LATE) == 0;
+    if (each == EACH_CHOICE)
+        return program->workload.layers[place].kind == ST_LAYER_EXPERTS;
     if (each == EACH_PAGE)
         return program->pages[place].grad != ST_WHERE_NONE;
     if (each == EACH_ROWS || each == EACH_WORLD_MICRO)
@@ -242,6 +253,8 @@ static bool is_needed(const struct st_program *program, enum unless unless)
         return has_kind(program, ST_OP_UPLOAD_ROWS) && st_program_cuts(program) > 1;
     case WITHOUT_RANKS:
         return program->ranks > 1;
+    case WITHOUT_CUTS:
+        return st_program_cuts(program) > 1;
     case WITHOUT_WHOLE_RANKS: /* of which each updates all */
         return program->ranks > 1 && st_program_cuts(program) == 1;
     default:
@@ -321,6 +334,10 @@ static bool take_turn(const struct st_program *program, struct turn *turn, const
     case ST_OP_ROUTE_AGAIN:
         *turn = (struct turn){.layer = op->layer, .backward = backward};
         return true;
+    case ST_OP_DOWNLOAD_CHOICE:
+    case ST_OP_GATHER_CHOICE:
+    case ST_OP_CHOOSE:
+        return same && turn->slice == 0;
     case ST_OP_EXPERTS_FORWARD:
     case ST_OP_EXPERTS_BACKWARD:
         return same && turn->slice++ == op->slice;

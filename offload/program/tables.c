@@ -77,6 +77,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .caller = st_program_called(program) ? ops + 2 * sizeof(uint64_t) * st_block_count(w) : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
+        .left_out = w->experts > 0 ? w->page_count : 0,
         .turned = program->early_pages > 0 ? program->buffer_count : 0,
         .volumes = program->sets > 0 ? program->buffer_count * sizeof(uint32_t) : 0,
         .checksums = program->tile_count * sizeof(uint64_t),
@@ -92,6 +93,6 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->caller + t->verified +
-           t->fresh + t->turned + t->volumes + ST_PLANE_COUNT * (t->checksums + t->early_sums) + t->act_checksums + t->grad_sums +
-           2 * t->scratch + t->block_sums + t->bounce + t->extents;
+           t->fresh + t->left_out + t->turned + t->volumes + ST_PLANE_COUNT * (t->checksums + t->early_sums) + t->act_checksums +
+           t->grad_sums + 2 * t->scratch + t->block_sums + t->bounce + t->extents;
 }

@@ -48,6 +48,7 @@ struct st_tables {
     size_t caller;        /* [ops] states of the caller's, and [blocks][2] times; 0: the engine computes the layers */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */
+    size_t left_out;      /* [pages] flags; 0: every cycle has all pages */
     size_t turned;        /* [buffers] flags; 0, as the next but one: no update is made early */
     size_t volumes;       /* [buffers] numbers, of a run that saves */
     size_t checksums;     /* [tiles] of one plane */

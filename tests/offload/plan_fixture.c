@@ -141,8 +141,8 @@ static void add_costs(struct st_workload *w, const struct plan_sizes *s)
             l->experts_backward_flops = 8 * l->forward_flops;
         }
     }
-    w->routes_bytes = s->experts > 0 && s->blocks > 1 && s->routes ? 64 : 0;
-    last->internal_bytes = 3 * act + rows * 20;
+    w->routes_bytes = s->experts > 0 && s->blocks > 1 && s->routes && !s->chosen ? 64 : 0;
+    last->internal_bytes = 3 * act + rows * 20 + (s->chosen ? w->vocab * sizeof(float) : 0);
     last->forward_flops = 2.0 * (double)rows * w->hidden * w->vocab;
     last->backward_flops = 3 * last->forward_flops;
     w->model_flops_per_token = 6.0 * (double)w->params + 1;
@@ -163,6 +163,9 @@ void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum
     assert_non_null(none);
     add_layers(w, s, frozen != NULL ? frozen : none);
     free(none);
+    w->generate = s->chosen;
+    w->experts = s->chosen && s->blocks > 1 ? 2 * s->experts - 1 : 0;
+    w->slice_experts = 2;
     add_costs(w, s);
 }
 
@@ -255,6 +258,9 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
     }
     s.experts = draws->seed % 5 == 4 ? 1 + (uint32_t)(draws->seed / 5 % 3) : 0;
     s.routes = draws->seed / 5 % 2 == 0;
+    s.chosen = s.experts > 0 && draws->seed / 15 % 3 == 0;
+    if (s.chosen)
+        s.micro_batch = s.grad_accum = 1;
     plan_workload(w, &s, frozen);
 }
 
@@ -325,7 +331,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         .activations = (enum st_activation_mode)plan_draw(draws, 3),
         .update = (enum st_update_policy)(1 + plan_draw(draws, 3)),
         .accumulation = (enum st_accumulation)plan_draw(draws, 3),
-        .forward_only = plan_draw(draws, 6) == 0,
+        .forward_only = plan_draw(draws, 6) == 0 || w->generate,
         .cache = (uint64_t[]){0, ST_AUTO_BYTES, ST_AUTO_BYTES, 1u << 20}[plan_draw(draws, 4)],
         .chunk_elems = (uint64_t)ST_TILE_ELEMS << plan_draw(draws, 8) * 3 / 4,
         .fixed_bytes = plan_draw(draws, 2) * 1000,

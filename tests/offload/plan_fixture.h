@@ -21,6 +21,7 @@ struct plan_sizes {
     uint64_t adapter_params; /* of each block, in fp32, while all else is frozen; 0: no adapters */
     bool quantised;          /* the blocks' matrices beside them */
     uint32_t experts;        /* slices of experts of every block but the first; 0: none.  Odd ones of frozen parts are frozen */
+    bool chosen;             /* of generation, two experts each: only those come that are chosen; of one sequence */
     bool routes;             /* which add up something for a loss of their own */
 };
 extern const struct plan_sizes plan_small; /* two blocks in bf16 */

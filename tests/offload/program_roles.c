@@ -15,6 +15,7 @@ static const char *const contents[] = {
     [ST_HOLDS_DACT] = "dact",       [ST_HOLDS_TOKENS] = "tokens", [ST_HOLDS_ROWS] = "rows",
     [ST_HOLDS_HEAD] = "head",       [ST_HOLDS_LOGITS] = "logits", [ST_HOLDS_INTERNALS] = "internals",
     [ST_HOLDS_SCALARS] = "scalars", [ST_HOLDS_WIRE] = "wire",     [ST_HOLDS_ROUTES] = "routes",
+    [ST_HOLDS_CHOICE] = "choice",
 };
 static const char *const modes[] = {[ST_READ] = "read", [ST_WRITE] = "write", [ST_MODIFY] = "modify"};
 
@@ -51,6 +52,9 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_EMBED_BACKWARD] = " read dact,",
     [ST_OP_ROUTE_FORWARD] = " read act, read weight, write internals,",
     [ST_OP_EXPERTS_FORWARD] = " read weight, modify internals, write scratch,",
+    [ST_OP_DOWNLOAD_CHOICE] = " read internals, write choice,",
+    [ST_OP_GATHER_CHOICE] = " modify choice,",
+    [ST_OP_CHOOSE] = " modify choice,",
     [ST_OP_ROUTE_END] = " write act, read internals, write scratch,",
     [ST_OP_ROUTE_AGAIN] = "",
     [ST_OP_EXPERTS_BACKWARD] = " read weight, modify internals, read dact, write scratch,",
@@ -120,6 +124,14 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
         break;
     case ST_OP_GATHER_DEVICE:
         add(text, "read", "weight", shape_of(w).table_count);
+        break;
+    case ST_OP_READ_WEIGHT:
+    case ST_OP_UPLOAD_WEIGHT:
+    case ST_OP_PLACE_WEIGHT:
+    case ST_OP_GATHER_WEIGHT:
+    case ST_OP_EXPERTS_FORWARD: /* a slice waits for what is chosen; the first page of its layer chooses */
+        add(text, "read", "choice",
+            w->experts > 0 && w->layers[w->pages[op->page].layer].kind == ST_LAYER_EXPERTS && !st_page_leads(w, op->page));
         break;
     case ST_OP_GATHER_HOST:
         add(text, op->page == 0 ? "write" : "modify", "rows", 1);

@@ -159,3 +159,40 @@ TEST(queues_keep_their_own_order)
     ops[3].phases = ALL;
     st_dispatch_fini(&d);
 }
+
+/* 0 read, 1 and 2 blocks (2 for 1 and for 0, which decides whether page 1 is left out). */
+static struct st_op chosen_ops[] = {
+    {.kind = ST_OP_READ_WEIGHT, .lane = STRATA_LANE_READ_WEIGHT, .phases = ALL, .page = ST_NO_PAGE},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ALL},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = STRATA_LANE_COMPUTE, .phases = ALL, .page = 1, .wait_first = 0, .wait_count = 2},
+};
+static struct st_wait chosen_waits[] = {{1, false}, {0, false}};
+static const struct st_program chosen_program = {.ops = chosen_ops, .op_count = 3, .waits = chosen_waits, .wait_count = 2};
+
+/* An op that its queue would bring after the one before it waits for that one, too, once its page is left out. */
+TEST(an_op_on_a_page_that_is_left_out_only_waits)
+{
+    for (int left_out = 0; left_out <= 1; left_out++) {
+        _Atomic bool pages[2] = {false, false};
+        struct st_dispatch d;
+
+        assert_int_equal(st_dispatch_init(&d, &chosen_program, true), STRATA_OK);
+        d.left_out = pages;
+        st_dispatch_begin(&d, ST_PHASE_BODY);
+        assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_READ_WEIGHT), 0);
+        st_dispatch_pass(&d, STRATA_LANE_READ_WEIGHT);
+        assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_COMPUTE), 1);
+        st_dispatch_pass(&d, STRATA_LANE_COMPUTE);
+        assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_COMPUTE), 0); /* 1 comes first by itself */
+        pages[1] = left_out != 0;
+        st_dispatch_finish(&d, 0);
+        assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_COMPUTE), left_out ? ST_NO_OP : 2);
+        if (left_out) {
+            assert_int_equal(st_dispatch_blocker(&d, STRATA_LANE_COMPUTE), 1);
+            st_dispatch_finish(&d, 1);
+            assert_int_equal(st_dispatch_ready(&d, STRATA_LANE_COMPUTE), ST_NO_OP);
+            assert_true(st_dispatch_over(&d));
+        }
+        st_dispatch_fini(&d);
+    }
+}

@@ -86,6 +86,7 @@ static struct st_traffic count_program(const struct st_plan *plan)
         case ST_OP_READ_ACT:
         case ST_OP_WRITE_ACT:
         case ST_OP_UPLOAD_TOKENS:
+        case ST_OP_DOWNLOAD_CHOICE:
         case ST_OP_DOWNLOAD_SCALARS:
             continue;
         default:

@@ -565,7 +565,7 @@ static bool is_work(enum st_op_kind kind)
 {
     switch (st_op_rows[kind].work) {
     case ST_WORK_COPY:
-        return kind == ST_OP_UPLOAD_TOKENS || kind == ST_OP_UPLOAD_ROWS;
+        return kind == ST_OP_UPLOAD_TOKENS || kind == ST_OP_UPLOAD_ROWS || kind == ST_OP_DOWNLOAD_CHOICE;
     default:
         return true;
     }
@@ -582,10 +582,11 @@ static void find_what_is_left_out(const struct st_policy *policy, bool tied, uin
                                      .slice_rows = 30,
                                      .seq = 8,
                                      .micro_batch = 1,
-                                     .grad_accum = 2,
+                                     .grad_accum = policy->forward_only ? 1 : 2,
                                      .positions = true,
                                      .tied = tied,
-                                     .experts = experts};
+                                     .experts = experts,
+                                     .chosen = policy->forward_only};
     const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
     struct st_plan *plan = plan_of(&sizes, &machine, policy, "work");
 
@@ -619,6 +620,22 @@ TEST(work_that_is_left_out_is_found)
                                          .stage = i / 12 * 3};
 
         find_what_is_left_out(&policy, i % 4 < 2, i % 3);
+    }
+}
+
+/* Of generation, which chooses slices. */
+TEST(a_choice_that_is_left_out_is_found)
+{
+    for (uint32_t i = 0; i < 12; i++) {
+        const strata_tier tier = (strata_tier)(i % 3);
+        const struct st_policy policy = {.param_tier = tier,
+                                         .update = ST_UPDATE_SERIAL,
+                                         .forward_only = true,
+                                         .chunk_elems = ST_TILE_ELEMS,
+                                         .ranks = 1 + i / 3 % 2,
+                                         .stage = i / 6 * 3};
+
+        find_what_is_left_out(&policy, i % 2 == 0, 2);
     }
 }
 

@@ -201,6 +201,34 @@ TEST(a_page_that_contradicts_its_groups_is_refused)
     }
 }
 
+/* Experts that are chosen have their slices, and what says which lies where a layer leaves it. */
+TEST(a_choice_that_does_not_fit_is_refused)
+{
+    static const struct row rows[] = {
+        {MEMBER(experts), 1, "leaves a layer's internals, or slices"},
+        {MEMBER(slice_experts), -1, "leaves a layer's internals, or slices"},
+        {MEMBER(slice_experts), 0, "leaves a layer's internals, or slices"},
+        {MEMBER(choice_offset), 1 << 20, "leaves a layer's internals, or slices"},
+        {MEMBER(generate), 0, "in generation alone"},
+    };
+    struct plan_sizes generation = sizes;
+
+    generation.micro_batch = generation.grad_accum = 1;
+    generation.experts = 3;
+    generation.chosen = true;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_workload w, changed;
+
+        plan_workload(&w, &generation, NULL);
+        w.experts = 6;
+        assert_int_equal(st_workload_check(&w), STRATA_OK);
+        changed = w;
+        change(&changed, &rows[i]);
+        refused(&changed, rows[i].sentence);
+        st_workload_fini(&w);
+    }
+}
+
 /* All slices but the last have as many rows as the first one, and the last no more. */
 TEST(slices_differ_in_rows_at_the_end_alone)
 {
