@@ -13,7 +13,7 @@
  * of that they wait for the slowest of a few. */
 #define ST_HEAD_LOGITS  (16u << 20)
 #define ST_ADAPTED_ROWS 2048u       /* rows that pass through adapters at once, widened to fp32: bounds their workspace */
-#define ST_SLICE_ELEMS  (16u << 20) /* experts of a page have at most so many, unless it is one */
+#define ST_SLICE_ELEMS  (16u << 20) /* experts of a page have at most so many, unless it is one; of generation each has a page */
 
 /* Derived widths, in elements. */
 struct st_model_widths {

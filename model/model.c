@@ -225,7 +225,7 @@ float st_model_aux_loss_coef(const struct st_model_config *config, bool asked, d
 static uint32_t slices_of(struct st_model *m)
 {
     const struct st_model_config *c = &m->config;
-    const uint64_t most = m->batch.slice_elems > 0 ? m->batch.slice_elems : ST_SLICE_ELEMS;
+    const uint64_t few = m->batch.generate ? 1 : ST_SLICE_ELEMS, most = m->batch.slice_elems > 0 ? m->batch.slice_elems : few;
     const uint64_t whole = most / st_model_expert_elems(c);
     const uint32_t fit = whole < 1 ? 1 : whole < c->experts ? (uint32_t)whole : c->experts, slices = (c->experts + fit - 1) / fit;
 
@@ -277,6 +277,11 @@ static void workload_bytes(struct st_model *m)
     }
     w->layers[w->layer_count - 1].internal_bytes = st_head_internals_layout(m).bytes;
     w->logit_cap = w->generate ? m->config.logit_cap : 0.0f;
+    if (w->generate && m->has[1]) {
+        w->experts = m->config.experts;
+        w->slice_experts = m->slice_experts;
+        w->choice_offset = st_block_internal_bytes(m, true) - st_route_values_layout(m).bytes + st_route_values_layout(m).offsets;
+    }
     w->logits_offset = w->generate ? st_head_internals_layout(m).logits : 0;
     workload_scratch(m);
 }

@@ -191,7 +191,8 @@ struct st_model_batch {
     bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
-    uint64_t slice_elems; /* the most that several experts of a page may have; 0: ST_SLICE_ELEMS (model/layout.h) */
+    uint64_t slice_elems; /* the most that several experts of a page may have; 0: ST_SLICE_ELEMS (model/layout.h),
+                             of generation one expert */
     float aux_loss_coef;  /* st_model_aux_loss_coef(); 0: no auxiliary loss */
 };
 

@@ -269,33 +269,83 @@ TEST(files_and_options_draw_the_same)
     "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":256,"                      \
     "\"tie_word_embeddings\":false,\"sliding_window\":16}"
 
-/* 64 tokens of each family's golden model, whose choices are clear. */
+/* 64 tokens of a family's golden model, whose choices are clear. */
+static void chooses_transformers_tokens(const struct workplace *w, const char *dir, const char *where)
+{
+    char path[256], command[1024], prompt[256] = "";
+    st_json *golden, *root;
+    const st_json *greedy, *got, *n;
+
+    snprintf(path, sizeof(path), "%s/golden.json", dir);
+    assert_int_equal(st_json_parse_file(&golden, path, 1 << 20), STRATA_OK);
+    greedy = st_json_get(golden, "greedy");
+    assert_true(st_json_number(st_json_get(greedy, "margin")) > 1e-4);
+    for (n = st_json_first(st_json_get(greedy, "prompt")); n != NULL; n = st_json_next(n))
+        snprintf(prompt + strlen(prompt), sizeof(prompt) - strlen(prompt), "%s%d", prompt[0] != '\0' ? "," : "",
+                 (int)st_json_number(n));
+    snprintf(command, sizeof(command), "generate --model %s --prompt-tokens %s --max-tokens 64 --json --set bf16.enabled=false%s",
+             dir, prompt, where);
+    root = json_of(w, command);
+    got = st_json_first(st_json_get(root, "tokens"));
+    for (n = st_json_first(st_json_get(greedy, "tokens")); n != NULL; n = st_json_next(n), got = st_json_next(got))
+        assert_true(got != NULL && st_json_number(got) == st_json_number(n));
+    assert_null(got);
+    st_json_free(root);
+    st_json_free(golden);
+}
+
 TEST(families_choose_transformers_tokens)
 {
-    static const char *const dirs[] = {GOLDEN_FAMILIES, GOLDEN_EXPERTS};
+    static const char *const dirs[] = {GOLDEN_FAMILIES}, *const sparse[] = {GOLDEN_EXPERTS};
+
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
+        chooses_transformers_tokens(*state, dirs[i], "");
+    for (size_t i = 0; i < sizeof(sparse) / sizeof(sparse[0]); i++) {
+        chooses_transformers_tokens(*state, sparse[i], "");
+        chooses_transformers_tokens(*state, sparse[i], ON_NVME);
+        chooses_transformers_tokens(*state, sparse[i], ON_HOST);
+    }
+}
+
+#define STACKED                                                                                                                  \
+    " --set strata.lora={\"r\":4,\"target_modules\":[\"q_proj\"],"                                                               \
+    "\"target_parameters\":[\"mlp.experts.gate_up_proj\",\"mlp.experts.down_proj\"]}"
+
+/* Of a checkpoint, whose pages have several experts, with their adapters behind them; in nf4, too.  It says what the adapter that
+ * it exports says. */
+TEST(experts_of_a_checkpoint_come_one_by_one)
+{
+    static const char *const dirs[] = {"tests/golden/experts/gpt_oss", "tests/golden/experts/qwen2_moe"};
+    static const char *const nf4[] = {"", " --set strata.quantization=nf4"};
     const struct workplace *w = *state;
 
-    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
-        char path[256], command[1024], prompt[256] = "";
-        st_json *golden, *root;
-        const st_json *greedy, *got, *n;
+    for (size_t i = 0; i < 4; i++) {
+        const char *dir = dirs[i / 2];
+        char command[1024], saved[1024], exported[1024];
+        struct program p;
 
-        snprintf(path, sizeof(path), "%s/golden.json", dirs[i]);
-        assert_int_equal(st_json_parse_file(&golden, path, 1 << 20), STRATA_OK);
-        greedy = st_json_get(golden, "greedy");
-        assert_true(st_json_number(st_json_get(greedy, "margin")) > 1e-4);
-        for (n = st_json_first(st_json_get(greedy, "prompt")); n != NULL; n = st_json_next(n))
-            snprintf(prompt + strlen(prompt), sizeof(prompt) - strlen(prompt), "%s%d", prompt[0] != '\0' ? "," : "",
-                     (int)st_json_number(n));
         snprintf(command, sizeof(command),
-                 "generate --model %s --prompt-tokens %s --max-tokens 64 --json --set bf16.enabled=false", dirs[i], prompt);
-        root = json_of(w, command);
-        got = st_json_first(st_json_get(root, "tokens"));
-        for (n = st_json_first(st_json_get(greedy, "tokens")); n != NULL; n = st_json_next(n), got = st_json_next(got))
-            assert_true(got != NULL && st_json_number(got) == st_json_number(n));
-        assert_null(got);
-        st_json_free(root);
-        st_json_free(golden);
+                 "train --model %s --data %s/tokens.bin --seq-len 8 --max-steps 2 --micro-batch 1 --lr 0.05 --quiet "
+                 "--machine {w}/machine.json --save {w}/saved --set bf16.enabled=false" STACKED "%s",
+                 dir, dir, nf4[i % 2]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        workplace_run_ok(w, &p, "export {w}/saved --out {w}/adapter");
+        program_free(&p);
+        snprintf(saved, sizeof(saved),
+                 "generate --model {w}/saved --prompt-tokens 3,17,44 --max-tokens 24 --quiet --set bf16.enabled=false%s",
+                 nf4[i % 2]);
+        snprintf(exported, sizeof(exported),
+                 "generate --model %s --adapter {w}/adapter --prompt-tokens 3,17,44 --max-tokens 24 --quiet "
+                 "--set bf16.enabled=false%s",
+                 dir, nf4[i % 2]);
+        assert_same_output(w, saved, exported);
+        strcat(exported, ON_NVME);
+        assert_same_output(w, saved, exported);
+        strcat(saved, ON_HOST);
+        assert_same_output(w, saved, exported);
+        workplace_remove(w, "saved");
+        workplace_remove(w, "adapter");
     }
 }
 

@@ -1,5 +1,6 @@
 /* tests/cli/test_ranks.c - several processes train one model: the bits of one, one voice, one end, and mistakes of launching. */
 #include "tests/cli/ranks.h"
+#include "tests/common/golden.h"
 #include "tests/common/test.h"
 
 #include <signal.h>
@@ -179,6 +180,28 @@ TEST(generations_of_ranks_are_those_of_one)
         assert_string_equal(up_to(one.out, "\"prompt_seconds\"", a), up_to(r.programs[0].out, "\"prompt_seconds\"", b));
         assert_string_equal(r.programs[1].out, "");
         assert_string_equal(r.programs[1].err, "");
+        ranks_free(&r);
+        program_free(&one);
+    }
+}
+
+/* Ranks exchange slices of the experts that were chosen, and of no others. */
+TEST(ranks_have_the_chosen_experts)
+{
+    static const char *const dirs[] = {GOLDEN_EXPERTS};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        char command[1024], a[1024], b[1024];
+        struct ranks r = {0};
+        struct program one;
+
+        snprintf(command, sizeof(command), "generate --model %s --prompt-tokens 3,17,44 --max-tokens 12 --json --quiet ",
+                 dirs[i]);
+        workplace_run_ok(w, &one, command);
+        strcat(command, ON_DISK);
+        ranks_run_ok(w, &r, 2, command);
+        assert_string_equal(up_to(one.out, "\"prompt_seconds\"", a), up_to(r.programs[0].out, "\"prompt_seconds\"", b));
         ranks_free(&r);
         program_free(&one);
     }
