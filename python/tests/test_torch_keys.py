@@ -51,6 +51,7 @@ KEYS: dict[str, tuple[Any, tuple[str, str, str]]] = {
     "strata.metrics": ("SCRATCH/lines.jsonl", HONOURED),
     "strata.chunk_size": (16384, HONOURED),
     "strata.update": ("speculative", ("named", "named", "honoured")),
+    "strata.clip_rate": (0.1, ("named", "named", "honoured")),
     "strata.accumulation": ("vertical", ("named",) * 3),
     "strata.leaves": (1, HONOURED),
     "strata.wire": ("bf16", HONOURED),

@@ -34,6 +34,7 @@ _IDLE = (
     _Idle("strata.save_every", ("0",), _ALL, "it saves when its save() is called"),
     _Idle("strata.keep_best", ("0",), _ALL, "evaluations are not its own, and it knows no losses of theirs"),
     _Idle("strata.watchdog", ("false",), _ALL, "it does not watch the machine's memory"),
+    _Idle("strata.clip_rate", ("auto",), (RESIDENT, PAGED), "where PyTorch computes no update is speculative"),
     _Idle("strata.accumulation", ("auto", "horizontal"), _ALL, "micro-batches come one after the other (horizontal)"),
     _Idle("strata.activations", ("auto",), (RESIDENT,), "PyTorch keeps what backward needs, or the module's checkpointing"),
     _Idle("strata.activations", ("auto", "recomputed"), (PAGED,), "layers that page compute forward again in backward"),
