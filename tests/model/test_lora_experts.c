@@ -201,7 +201,7 @@ TEST(test_adapters_of_experts_that_are_refused)
     }
 }
 
-/* What PEFT 0.21 beside transformers 5 made of files of such settings. */
+/* What PEFT 0.21 beside transformers 5 made of files of such settings: python/tests/test_adapters.py has it read some. */
 TEST(test_what_peft_reads_otherwise_is_known)
 {
 #define ALL                                                                                                                      \
