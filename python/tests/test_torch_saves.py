@@ -76,6 +76,17 @@ class Saves(unittest.TestCase):
                         self.micro(engine, number)
                     self.assertTrue(equal(engine.module, plain.module))
 
+    def test_a_save_within_a_step_has_the_name_of_the_one_before(self) -> None:
+        engine = self.engine()
+        for number in range(5):
+            self.micro(engine, number)
+        self.assertEqual(engine.save(self.runs).name, "global_step2")
+        self.micro(engine, 5)
+        self.assertEqual(engine.save(self.runs).name, "global_step3")
+        engine.load(self.runs, "global_step2")
+        self.micro(engine, 6)
+        self.assertEqual(engine.save(self.runs).name, "global_step2")
+
     def test_a_save_before_the_step_that_ends(self) -> None:
         plain, saving = self.engine(name="plain"), self.engine()
         for number in range(4):

@@ -177,6 +177,7 @@ class Engine(torch.nn.Module):
         self.optimizer = Optimizer(self, [{**defaults, **group} for group in given], optimizer)
         self.grad_norm: float | None = None
         self.loss_scale = float(self._layers.info.loss_scale)  # the next step's
+        self._steps = int(self._layers.info.steps)  # that were made, also while one is under way
         self._scale = 1.0  # of the losses of the step under way
         self.overflow = False
         self.last_step: Step | None = None
@@ -430,7 +431,8 @@ class Engine(torch.nn.Module):
         """Also of a step that has failed, which may have been made."""
         self._inside, self._micro_steps = False, 0
         with suppress(Error):  # where the step could not even be dropped
-            self.loss_scale = float(self._layers.info.loss_scale)
+            info = self._layers.info
+            self.loss_scale, self._steps = float(info.loss_scale), int(info.steps)
         if self._overlap is not None:
             self._overlap.pending = True
         for k in self._kept:

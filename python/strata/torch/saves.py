@@ -69,11 +69,11 @@ def prepared(
     latest: bool,
 ) -> tuple[Asked, dict[str, Any]]:
     """What a save is to make, and what lies beside it but random states; refusals come before anything is touched."""
-    layers, name = engine._layers, os.fsdecode(directory)
+    name = os.fsdecode(directory)
     if not name or "\0" in name:
         raise Error("E_INPUT", f"{name!r} names no directory", exit_code=2, remedy="name one for checkpoints")
-    asked = Asked(Path(name).absolute(), new_tag(f"global_step{layers.info.steps}" if tag is None else tag), latest)
-    first = _rank(layers) == 0
+    asked = Asked(Path(name).absolute(), new_tag(f"global_step{engine._steps}" if tag is None else tag), latest)
+    first = _rank(engine._layers) == 0
     if first:
         asked.check(engine.settings["strata"]["save"])
     return asked, {
