@@ -304,7 +304,9 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", resident_pages(&plan->program),
         w->page_count, plan->decided.kept_blocks, st_block_count(w), plan->decided.kept_slices, st_slice_count(w),
         st_tier_name(plan->decided.activation_tier));
-    if (plan->policy.early != 0)
+    if (plan->policy.early != 0 && plan->program.early_pages == 0)
+        st_print_text(file, "  no page gains by an update in backward, or may have one: the plan is a gated one\n");
+    else if (plan->policy.early != 0)
         st_print(file,
                  "  %u of %u pages are updated in backward, and again before their next use if the step is clipped or skipped\n",
                  plan->program.early_pages, w->page_count);

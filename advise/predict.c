@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "offload/engine/engine.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,6 +31,16 @@ void st_predict(struct st_prediction *out, const struct st_plan *plan, const str
     out->seconds = bounds.schedule;
 }
 
+double st_predict_early_most(const struct st_case *of)
+{
+    struct st_prediction p;
+
+    if (of->plan->program.early_pages == 0 || st_case_evaluator(of, &of->machine) == NULL)
+        return ST_EARLY_MOST;
+    st_predict(&p, of->plan, &of->machine);
+    return p.has_early ? st_early_forecast_most(&p.early) : ST_EARLY_MOST;
+}
+
 void st_put_seconds(struct st_json_writer *w, const char *key, double seconds)
 {
     st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
@@ -40,10 +51,10 @@ void st_put_seconds(struct st_json_writer *w, const char *key, double seconds)
 #define CLIPPED 0.05 /* a share of the steps that is told beside none */
 
 /* What of the steps is clipped is data: what one costs, and so many. */
-static void print_redo(const struct st_plan *plan, const struct st_prediction *p, FILE *file)
+static void print_redo(const struct st_case *of, const struct st_prediction *p, FILE *file)
 {
-    const struct st_program *program = &plan->program;
-    const double rate = plan->policy.clip_rate > 0 ? plan->policy.clip_rate : CLIPPED, most = st_early_forecast_most(&p->early);
+    const struct st_program *program = &of->plan->program;
+    const double rate = of->plan->policy.clip_rate > 0 ? of->plan->policy.clip_rate : CLIPPED, most = st_predict_early_most(of);
     const struct st_traffic redone = st_program_traffic(program, ST_PHASE_BODY_REDO),
                             kept = st_program_traffic(program, ST_PHASE_BODY);
     char more[24], mean[24], gated[24], bytes[24];
@@ -51,8 +62,13 @@ static void print_redo(const struct st_plan *plan, const struct st_prediction *p
     st_print(file, "  after a step that is clipped: %s more, and nvme moves %s more; with %.3g %% of such steps the mean is %s\n",
              st_seconds_text(more, p->early.redo_adds), st_size_text(bytes, redone.read + redone.write - kept.read - kept.write),
              100 * rate, st_seconds_text(mean, st_early_forecast_mean(&p->early, rate)));
-    st_print(file, "  a step that is likelier to be clipped than %.0f %% makes no update early: %s\n", 100 * fmax(most, 0),
-             st_seconds_text(gated, p->early.gated));
+    st_seconds_text(gated, p->early.gated);
+    if (most < 0)
+        st_print(file, "  no step makes updates early, which takes less: %s\n", gated);
+    else if (most < 1)
+        st_print(file, "  a step that is likelier to be clipped than %.0f %% makes no update early: %s\n", 100 * most, gated);
+    if (!(of->plan->policy.clip_rate > 0))
+        st_print_text(file, "  where more steps are clipped another plan may be faster: strata.clip_rate says how many\n");
 }
 
 static void print_stalls(const struct st_simulation *sim, FILE *file)
@@ -100,7 +116,7 @@ void st_prediction_print(const struct st_case *of, FILE *file)
     if (isfinite(p.save_adds_seconds))
         st_print(file, "  a step that saves a checkpoint: %s more\n", st_seconds_text(seconds, p.save_adds_seconds));
     if (p.has_early)
-        print_redo(of->plan, &p, file);
+        print_redo(of, &p, file);
     print_stalls(&p.sim, file);
 }
 
@@ -129,7 +145,7 @@ void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
         st_json_put_double(w, "kept_seconds", p.early.kept);
         st_json_put_double(w, "gated_seconds", p.early.gated);
         st_json_put_double(w, "clip_rate", of->plan->policy.clip_rate);
-        st_json_put_double(w, "early_most", fmax(0, st_early_forecast_most(&p.early)));
+        st_json_put_double(w, "early_most", fmax(0, st_predict_early_most(of)));
     }
     put_lanes(w, "busy_seconds", p.sim.busy);
     put_lanes(w, "stall_seconds", p.sim.stall);

@@ -22,6 +22,10 @@ struct st_prediction {
 /** Predict a step of a plan on a machine with these rates; uses the bound if it cannot be simulated. */
 void st_predict(struct st_prediction *out, const struct st_plan *plan, const struct st_machine *machine);
 
+/** Up to what chance of being clipped a step of the plan's run makes updates early, st_engine_opts.early_most: by the rates that have
+ *  chosen the plan; ST_EARLY_MOST where none have.  Below 0: no step does. */
+double st_predict_early_most(const struct st_case *of);
+
 /** Why a program was not simulated, after st_predict().  Static, or this thread's last error. */
 const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine);
 

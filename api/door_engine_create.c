@@ -79,17 +79,6 @@ static strata_status take_comms(struct strata_engine *e, struct st_engine_opts *
     return st;
 }
 
-/* By the rates that have chosen the plan; 0: none have. */
-static double early_most(const struct st_case *of)
-{
-    struct st_prediction p;
-
-    if (of->plan->program.early_pages == 0 || st_case_evaluator(of, &of->machine) == NULL)
-        return 0;
-    st_predict(&p, of->plan, &of->machine);
-    return p.has_early ? st_early_forecast_most(&p.early) : 0;
-}
-
 static strata_status create_engine(struct strata_engine *e, const struct strata_engine_opts *o)
 {
     const struct strata_plan *p = e->plan;
@@ -107,7 +96,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
         opts.fetch = ST_FETCH_EVEN;
     if (p->threads != 0)
         opts.threads = p->threads;
-    opts.early_most = early_most(&p->facts);
+    opts.early_most = st_predict_early_most(&p->facts);
     opts.topology = p->on->topology;
     opts.device = p->on->device;
     opts.nvme.fake_seed = o->fake_seed;

@@ -180,7 +180,7 @@ static void print_early(FILE *file, const struct strata_engine_info *early, uint
     st_print(file, "  early updates in %" PRIu64 " of the steps: kept in %" PRIu64 ", made again in %" PRIu64, early->early_made,
              early->early_kept, early->early_redone);
     if (early->early_redone > 0)
-        st_print(file, " (%s, and %s written to nvme for nothing)", st_size_text(redone, early->redone_bytes),
+        st_print(file, " (after clipped or skipped steps, saves and the end: %s; %s written to nvme for nothing)", st_size_text(redone, early->redone_bytes),
                  st_size_text(wasted, early->wasted_bytes));
     if (lost > LOST_OFTEN)
         st_print(file, "; strata.clip_rate %.2g makes a plan for so few that are kept", lost);
