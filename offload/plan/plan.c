@@ -182,14 +182,15 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
     uint32_t chunks = st_place_device_chunks(plan);
     uint64_t bytes = 0;
 
-    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+    for (uint32_t place = 0, end; place < plan->program.workload.page_count; place = end) {
         struct st_alike parts[ST_ALIKE_MAX];
-        const uint32_t kinds = st_plan_alike(parts, plan, p, &end);
+        const uint32_t kinds = st_plan_alike(parts, plan, place, &end);
 
         for (uint32_t i = 0; i < kinds; i++) {
+            const uint32_t p = parts[i].page;
             const struct st_page *of = st_place_resident(plan, p) ? plan->program.workload.pages : plan->program.shards;
 
-            bytes += page_promoted(plan, parts[i].page) ? parts[i].count * of[parts[i].page].bytes : 0;
+            bytes += page_promoted(plan, p) ? parts[i].count * of[p].bytes : 0;
         }
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)

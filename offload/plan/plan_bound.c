@@ -39,16 +39,18 @@ static void add_updates(struct load loads[ST_WINDOW_COUNT], const struct st_plan
     struct load *load = &loads[st_plan_update_window(plan)];
     double host = 0, device = 0, early = 0;
 
-    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+    for (uint32_t place = 0, end; place < plan->program.workload.page_count; place = end) {
         struct st_alike parts[ST_ALIKE_MAX];
-        const uint32_t kinds = st_plan_alike(parts, plan, p, &end);
+        const uint32_t kinds = st_plan_alike(parts, plan, place, &end);
 
-        for (uint32_t i = 0; i < kinds && st_place_trained(plan, p); i++) {
-            const bool here = plan->capacity.device_is_host || !st_place_device_update(plan, parts[i].page);
+        for (uint32_t i = 0; i < kinds; i++) {
+            const uint32_t p = parts[i].page;
+            const bool here = plan->capacity.device_is_host || !st_place_device_update(plan, p);
 
-            *(st_place_early(plan, parts[i].page) ? &early
-              : here                              ? &host
-                                                  : &device) += parts[i].count * trained_params(&plan->program.shards[p]);
+            if (st_place_trained(plan, p))
+                *(st_place_early(plan, p) ? &early
+                  : here                  ? &host
+                                          : &device) += parts[i].count * trained_params(&plan->program.shards[p]);
         }
     }
     loads[ST_WINDOW_BACKWARD].update += st_seconds_at(early, m->rates.update);
@@ -176,9 +178,11 @@ static struct carried carried_of(const struct st_plan *plan)
     const double through = st_place_keeps_grad(plan, plan->program.workload.page_count - 1) ? 1 : 2; /* weights; gradients */
     double page = 0, sum = 0, chunk = (double)plan->sums->state_largest[0];
 
-    for (uint32_t p = 0; p < plan->program.workload.page_count; p = plan->sums->run_end[p]) {
-        page = longer(page, (double)plan->program.workload.pages[p].bytes);
-        sum = longer(sum, (double)plan->program.workload.pages[p].trained_elems * sizeof(float));
+    for (uint32_t place = 0; place < plan->program.workload.page_count; place = plan->sums->kind_end[place]) {
+        const struct st_page *of_kind = &plan->program.workload.pages[plan->sums->by_kind[place]];
+
+        page = longer(page, (double)of_kind->bytes);
+        sum = longer(sum, (double)of_kind->trained_elems * sizeof(float));
     }
     return (struct carried){.link = (slots->weights + 1) * page + (slots->grads + 1) * sum + slots->streamed_states * chunk,
                             .disk = slots->states * chunk + slots->host_weights * through * page};

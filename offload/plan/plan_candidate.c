@@ -90,7 +90,7 @@ static bool allowed_with(const struct count *c, uint32_t value)
 
 static uint32_t page_piece(const struct st_plan *plan, uint32_t p)
 {
-    return p < plan->program.workload.page_count ? plan->sums->run_first[p] : p;
+    return p < plan->program.workload.page_count ? plan->sums->piece_first[p] : p;
 }
 
 /* Inside a piece the largest chunk beyond it, which slots must hold, is the same. */
@@ -365,7 +365,7 @@ static uint32_t next_level(uint32_t level)
 static uint32_t state_levels(uint32_t levels[ST_LEVELS_MAX], const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
-    const uint32_t first = plan->sums->block_pages[0], end = plan->sums->block_pages[1];
+    const uint32_t *pages_of = plan->sums->layer_pages, first = pages_of[st_block_first(w)], end = pages_of[st_block_end(w)];
     uint32_t count = 1;
 
     levels[0] = 0;

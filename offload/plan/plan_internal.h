@@ -8,6 +8,7 @@
  * plan_predicates.h  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_sums.c    sums that make both quick
+ * plan_kinds.c   equal pages, which are sized and counted together
  * plan_early.c   the same where some pages are updated early
  * emit*.c        the program (emit_internal.h) */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
@@ -63,23 +64,26 @@ struct st_cached_sums {
     uint32_t end;
 };
 
-/* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
- * counted. */
+/* Sums over pages and chunks that no decision changes.  Equal pages are of one kind, whatever lies between them; of each kind
+ * only one page is sized and counted.  A place is an index into `by_kind`. */
 struct st_plan_sums {
-    uint32_t *run_first;     /* [page_count]: first page of the run that this page is in, */
-    uint32_t *run_end;       /* [page_count]: first page after it */
+    uint32_t *by_kind;       /* [page_count]: the pages, kind by kind, those of a kind in order */
+    uint32_t *kind_end;      /* [page_count]: by place, the first place after its kind, */
+    uint32_t *run_end;       /* [page_count]: and after the pages of its kind that follow one another */
+    uint32_t *piece_first;   /* [page_count]: by page, the lowest from which on there are pages of the same kinds */
     uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one that have state */
     uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
     uint64_t *page_largest;  /* [page_count]: of one chunk of this page */
-    /* [page_count + 1]: bytes that other ranks have of the weights of the pages before this one, and of those that an update
-     * changes; bytes of their gradients that are exchanged */
-    uint64_t *gathered, *regathered, *exchanged;
+    /* [page_count + 1]: by place, bytes that other ranks have of the weights of the pages before it, and of those that an update
+     * changes */
+    uint64_t *gathered, *regathered;
+    uint64_t exchanged;             /* bytes of all gradients that are exchanged */
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t *plain;                /* [page_count + 1]: plain pages before this one */
     uint32_t lowest_layer;          /* that backward must reach; layer_count: none */
     uint32_t last[2];               /* pages whose gradients leave last, of a lookup's layer and of the lowest other one */
-    uint32_t block_pages[2];        /* the first page of the first block's, the first after the last one's */
+    uint32_t *layer_pages;          /* [layer_count + 1]: the first page of this layer or a later one */
     uint32_t *layer_end;            /* [layer_count]: the first layer after it that costs another time */
     uint64_t *internals_from;       /* [layer_count + 1]: on the device, of the blocks from this one on, */
     uint64_t *internals_most;       /* and the largest of those before it, */
@@ -95,6 +99,8 @@ struct st_plan_sums {
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
+/* The kinds of pages in the sums.  E_NOMEM. */
+strata_status st_plan_kinds_find(const struct st_plan *plan, struct st_plan_sums *sums);
 strata_status st_plan_early_make(struct st_plan *plan, struct st_early_mix *mix);
 void st_plan_early_free(struct st_early_mix *mix);
 /* Bytes of the state of all pages that are updated early; how many chunks may be cached; sums over so many of these. */
@@ -106,9 +112,9 @@ struct st_alike {
     uint32_t page, count;
 };
 #define ST_ALIKE_MAX 2u
-/* The pages from `page` on, up to *end, returned, in one or two parts; returns how many.  Two: every so often one's state is
- * streamed, or one is updated early. */
-uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end);
+/* The pages from a place on, up to place *end, returned, in one or two parts; returns how many.  Two: every so often one's state
+ * is streamed, or one is updated early.  With several ranks each has other slices of its own. */
+uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t place, uint32_t *end);
 
 /* What a buffer of so many bytes takes on the device. */
 static inline uint64_t st_device_bytes(uint64_t bytes)

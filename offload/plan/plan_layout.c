@@ -1,7 +1,7 @@
 /* plan_layout.c - turns decisions into bytes: every region, slot and extent with its tier, offset and size.
  *
- * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. Sizing takes a run of
- * equal pages at once, and chunks by their sums. */
+ * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. Sizing takes equal pages
+ * at once, and chunks by their sums. */
 #include "offload/plan/plan_layout_internal.h"
 
 #include "core/base/error.h"
@@ -293,9 +293,9 @@ static void lay_pages(struct st_walk *k)
 
     for (uint32_t p = 0; p < count && k->build; p++)
         lay_page(k, p, 1);
-    for (uint32_t p = 0, end; p < count && !k->build; p = end) {
+    for (uint32_t place = 0, end; place < count && !k->build; place = end) {
         struct st_alike parts[ST_ALIKE_MAX];
-        const uint32_t kinds = st_plan_alike(parts, k->plan, p, &end);
+        const uint32_t kinds = st_plan_alike(parts, k->plan, place, &end);
 
         for (uint32_t i = 0; i < kinds; i++)
             lay_page(k, parts[i].page, parts[i].count);

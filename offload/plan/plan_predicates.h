@@ -109,6 +109,12 @@ static inline bool st_place_early(const struct st_plan *plan, uint32_t page)
     return page >= st_place_early_low(plan) && st_place_early_from(plan, page) > st_place_early_from(plan, page + 1);
 }
 
+/* Whether it is one of those that stand evenly spread between others: streamed, or, where none is, updated early. */
+static inline bool st_place_special(const struct st_plan *plan, uint32_t page)
+{
+    return plan->decided.streamed == 0 ? st_place_early(plan, page) : st_place_streamed(plan, page);
+}
+
 /* Every slice. */
 static inline bool st_place_table_resident(const struct st_plan *plan)
 {

@@ -1,27 +1,10 @@
-/* plan_sums.c - sums over pages and chunks, computed once, so that sizing a candidate need not go through them. */
+/* plan_sums.c - sums over pages and chunks, computed once, so that sizing a candidate need not go through them.  Kinds of pages:
+ * plan_kinds.c. */
 #include "offload/plan/plan_predicates.h"
 
 #include "core/base/error.h"
 
 #include <stdlib.h>
-
-static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
-{
-    const struct st_page *x = &w->pages[a], *y = &w->pages[b];
-
-    if ((a < st_workload_stay(w)) != (b < st_workload_stay(w)))
-        return false;
-    if (st_page_leads(w, a) || st_page_leads(w, b))
-        return false;
-    if (st_page_adds(x) > 1 || x->flags != y->flags || x->uses != y->uses || (x->row_count > 0) != (y->row_count > 0) ||
-        x->elems != y->elems || x->group_count != y->group_count)
-        return false;
-    for (uint32_t i = 0; i < x->group_count; i++)
-        if (x->groups[i].kind != y->groups[i].kind || x->groups[i].format != y->groups[i].format ||
-            x->groups[i].elems != y->groups[i].elems)
-            return false;
-    return true;
-}
 
 static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
 {
@@ -80,11 +63,13 @@ static uint64_t exchanged_bytes(const struct st_plan *plan, uint32_t p)
 
 static void sum_exchanges(const struct st_plan *plan, struct st_plan_sums *sums)
 {
-    sums->gathered[0] = sums->regathered[0] = sums->exchanged[0] = 0;
-    for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
-        sums->gathered[p + 1] = sums->gathered[p] + st_program_gathered_bytes(&plan->program, p, false);
-        sums->regathered[p + 1] = sums->regathered[p] + st_program_gathered_bytes(&plan->program, p, true);
-        sums->exchanged[p + 1] = sums->exchanged[p] + exchanged_bytes(plan, p);
+    sums->gathered[0] = sums->regathered[0] = 0;
+    for (uint32_t i = 0; i < plan->program.workload.page_count; i++) {
+        const uint32_t p = sums->by_kind[i];
+
+        sums->gathered[i + 1] = sums->gathered[i] + st_program_gathered_bytes(&plan->program, p, false);
+        sums->regathered[i + 1] = sums->regathered[i] + st_program_gathered_bytes(&plan->program, p, true);
+        sums->exchanged += exchanged_bytes(plan, p);
     }
 }
 
@@ -129,8 +114,10 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
     sums->internals_most = calloc(count + 1, sizeof(*sums->internals_most));
     sums->experts_most = calloc(count + 1, sizeof(*sums->experts_most));
     sums->layer_end = malloc(count * sizeof(*sums->layer_end));
+    sums->layer_pages = malloc(((size_t)count + 1) * sizeof(*sums->layer_pages));
     sums->experts_first = count;
-    if (sums->internals_from == NULL || sums->experts_most == NULL || sums->internals_most == NULL || sums->layer_end == NULL)
+    if (sums->internals_from == NULL || sums->experts_most == NULL || sums->internals_most == NULL || sums->layer_end == NULL ||
+        sums->layer_pages == NULL)
         return st_nomem(0);
     sums->pages_at_once = sums->sums_at_once = sums->leaves_at_once = 1;
     for (uint32_t l = count; l-- > 0;) {
@@ -169,9 +156,10 @@ static strata_status sum_layers(const struct st_plan *plan, struct st_plan_sums 
         sums->boundaries_plain += w->layers[l].boundary_bytes;
     }
     sums->boundary_most = st_workload_boundary_most(w);
-    for (uint32_t p = 0; p < w->page_count; p++) {
-        sums->block_pages[0] += w->pages[p].layer < st_block_first(w);
-        sums->block_pages[1] += w->pages[p].layer < end;
+    for (uint32_t l = 0, p = 0; l <= count; l++) {
+        while (p < w->page_count && w->pages[p].layer < l)
+            p++;
+        sums->layer_pages[l] = p;
     }
     return STRATA_OK;
 }
@@ -208,26 +196,21 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     plan->sums = sums;
     if (sums == NULL)
         return st_nomem(sizeof(*sums));
+    sums->by_kind = malloc(w->page_count * sizeof(*sums->by_kind));
+    sums->kind_end = malloc(w->page_count * sizeof(*sums->kind_end));
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
+    sums->piece_first = malloc(w->page_count * sizeof(*sums->piece_first));
     sums->plain = malloc(((size_t)w->page_count + 1) * sizeof(*sums->plain));
-    sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
     sums->regathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->regathered));
-    sums->exchanged = malloc(((size_t)w->page_count + 1) * sizeof(*sums->exchanged));
     sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
-    if (sums->plain == NULL || sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL ||
-        sums->state_bytes == NULL || sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL ||
-        sums->exchanged == NULL || st_plan_early_make(plan, &sums->mix) != STRATA_OK)
+    if (sums->plain == NULL || sums->by_kind == NULL || sums->kind_end == NULL || sums->run_end == NULL ||
+        sums->piece_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL || sums->state_largest == NULL ||
+        sums->gathered == NULL || sums->regathered == NULL || st_plan_early_make(plan, &sums->mix) != STRATA_OK ||
+        st_plan_kinds_find(plan, sums) != STRATA_OK)
         return st_nomem(0);
-    for (uint32_t p = w->page_count; p-- > 0;) {
-        const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
-
-        sums->run_end[p] = last ? p + 1 : sums->run_end[p + 1];
-    }
-    for (uint32_t p = 0; p < w->page_count; p++)
-        sums->run_first[p] = p > 0 && sums->run_end[p - 1] == sums->run_end[p] ? sums->run_first[p - 1] : p;
     sums->plain[0] = 0;
     for (uint32_t p = 0; p < w->page_count; p++)
         sums->plain[p + 1] = sums->plain[p] + st_page_is_plain(&w->pages[p]);
@@ -251,76 +234,14 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     free(sums->experts_most);
     free(sums->layer_end);
     free(sums->run_end);
-    free(sums->run_first);
+    free(sums->piece_first);
+    free(sums->by_kind);
+    free(sums->kind_end);
+    free(sums->layer_pages);
     free(sums->page_largest);
     free(sums->gathered);
     free(sums->regathered);
-    free(sums->exchanged);
     free(sums->state_bytes);
     free(sums->state_largest);
     free(sums);
-}
-
-static uint32_t cut(uint32_t end, uint32_t page, uint32_t boundary)
-{
-    return boundary > page && boundary < end ? boundary : end;
-}
-
-/* Of `count` pages, how many of the first are streamed: see st_place_streamed(). */
-static uint32_t streamed_before(const struct st_plan *plan, uint32_t count)
-{
-    return (uint32_t)((uint64_t)count * plan->decided.streamed / ST_STREAMED_PARTS);
-}
-
-/* Of the pages from `first` up to `end`, how many are streamed, or, where none is, updated early. */
-static uint32_t special_among(const struct st_plan *plan, uint32_t first, uint32_t end)
-{
-    const uint32_t *plain = plan->sums->plain, low = plain[plan->decided.device_state_pages];
-
-    if (plan->decided.streamed == 0)
-        return st_place_early_from(plan, first) - st_place_early_from(plan, end);
-    return streamed_before(plan, plain[end] - low) - streamed_before(plan, plain[first] - low);
-}
-
-static bool is_special(const struct st_plan *plan, uint32_t page)
-{
-    return plan->decided.streamed == 0 ? st_place_early(plan, page) : st_place_streamed(plan, page);
-}
-
-/* Pages [first, *end) of a run, of which such ones stand between others: the first of either kind, and how many there are.
- * Of several ranks each page has other slices, so that only neighbours are counted together. */
-static uint32_t part(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t first, uint32_t *end)
-{
-    const uint32_t special = special_among(plan, first, *end);
-    const bool is = is_special(plan, first);
-    uint32_t other = first;
-
-    parts[0] = (struct st_alike){first, is ? special : *end - first - special};
-    if (parts[0].count == *end - first)
-        return 1;
-    while (is_special(plan, other) == is)
-        other++;
-    parts[1] = (struct st_alike){other, *end - first - parts[0].count};
-    if (plan->program.ranks == 1)
-        return 2;
-    *end = other;
-    parts[0].count = other - first;
-    return 1;
-}
-
-uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end)
-{
-    *end = plan->sums->run_end[page];
-    *end = cut(*end, page, plan->decided.resident_pages);
-    *end = cut(*end, page, plan->decided.device_state_pages);
-    *end = cut(*end, page, plan->decided.cached_weight_pages);
-    *end = cut(*end, page, plan->decided.device_accum_pages);
-    *end = cut(*end, page, plan->decided.host_grad_pages);
-    *end = cut(*end, page, st_place_early_low(plan));
-    if (plan->decided.streamed > 0 ? page >= plan->decided.device_state_pages && st_page_is_plain(st_place_page(plan, page)) &&
-                                         st_place_trained(plan, page)
-                                   : page >= st_place_early_low(plan))
-        return part(parts, plan, page, end);
-    parts[0] = (struct st_alike){page, *end - page};
-    return 1;
 }

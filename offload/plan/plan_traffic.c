@@ -132,23 +132,44 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
     return plan->sums->state_bytes[first + plan->program.pages[p].chunk_count] - plan->sums->state_bytes[first];
 }
 
-/* A page that comes to the device is gathered after that; of one that is updated while it is whole there, what has changed. */
-static void add_gathered(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times,
-                         const struct page_facts *f, const struct counts n[ST_WINDOW_COUNT])
-{
-    const struct st_plan_sums *sums = plan->sums;
-    const uint64_t updated = sums->regathered[p + times] - sums->regathered[p];
+/* Bytes that other ranks have of a part's pages. */
+struct gathered {
+    uint64_t all, updated;
+};
 
-    if (f->resident)
-        moved->in[f->update].comm += (f->device_update ? 1 : n[f->update].updated_uploads) * updated;
-    else if (f->device_update && !f->sliced && shares(plan, f) && !f->gated)
-        moved->in[f->update].comm += updated;
-    for (enum st_window w = 0; !f->resident && w < ST_WINDOW_COUNT; w++)
-        moved->in[w].comm += n[w].uploads * (sums->gathered[p + times] - sums->gathered[p]);
+/* Of the pages at [place, end): of all, or of those that are special as the part's first is. */
+static struct gathered gathered_of(const struct st_plan *plan, const struct st_alike *part, uint32_t place, uint32_t end)
+{
+    const uint64_t *all = plan->sums->gathered, *updated = plan->sums->regathered;
+    const bool special = st_place_special(plan, part->page);
+    struct gathered sum = {all[end] - all[place], updated[end] - updated[place]};
+
+    if (plan->program.ranks == 1 || part->count == end - place)
+        return sum;
+    sum = (struct gathered){0};
+    for (uint32_t i = place; i < end; i++)
+        if (st_place_special(plan, plan->sums->by_kind[i]) == special) {
+            sum.all += all[i + 1] - all[i];
+            sum.updated += updated[i + 1] - updated[i];
+        }
+    return sum;
 }
 
-static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
+/* A page that comes to the device is gathered after that; of one that is updated while it is whole there, what has changed. */
+static void add_gathered(struct st_moved *moved, const struct st_plan *plan, const struct gathered *g, const struct page_facts *f,
+                         const struct counts n[ST_WINDOW_COUNT])
 {
+    if (f->resident)
+        moved->in[f->update].comm += (f->device_update ? 1 : n[f->update].updated_uploads) * g->updated;
+    else if (f->device_update && !f->sliced && shares(plan, f) && !f->gated)
+        moved->in[f->update].comm += g->updated;
+    for (enum st_window w = 0; !f->resident && w < ST_WINDOW_COUNT; w++)
+        moved->in[w].comm += n[w].uploads * g->all;
+}
+
+static void add_pages(struct st_moved *moved, const struct st_plan *plan, const struct st_alike *part, const struct gathered *g)
+{
+    const uint32_t p = part->page, times = part->count;
     const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
     const enum st_where home = st_place_home(plan, p);
     const uint64_t updated = st_page_updated_bytes(shard, home);
@@ -180,7 +201,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         moved->in[f.update].upload += times * state_of(plan, p);
         moved->in[f.update].download += times * state_of(plan, p);
     }
-    add_gathered(moved, plan, p, times, &f, n);
+    add_gathered(moved, plan, g, &f, n);
 }
 
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */
@@ -220,14 +241,17 @@ static void add_state(struct st_moved *moved, const struct st_plan *plan)
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan)
 {
     *moved = (struct st_moved){0};
-    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+    for (uint32_t place = 0, end; place < plan->program.workload.page_count; place = end) {
         struct st_alike parts[ST_ALIKE_MAX];
-        const uint32_t count = st_plan_alike(parts, plan, p, &end);
+        const uint32_t count = st_plan_alike(parts, plan, place, &end);
 
-        for (uint32_t i = 0; i < count; i++)
-            add_page(moved, plan, parts[i].page, parts[i].count);
-        moved->in[ST_WINDOW_BACKWARD].comm += plan->sums->exchanged[end] - plan->sums->exchanged[p];
+        for (uint32_t i = 0; i < count; i++) {
+            const struct gathered g = gathered_of(plan, &parts[i], place, end);
+
+            add_pages(moved, plan, &parts[i], &g);
+        }
     }
+    moved->in[ST_WINDOW_BACKWARD].comm += plan->sums->exchanged;
     add_rows(moved, plan);
     add_state(moved, plan);
 }
