@@ -78,6 +78,7 @@ struct st_plan_sums {
      * changes */
     uint64_t *gathered, *regathered;
     uint64_t exchanged;             /* bytes of all gradients that are exchanged */
+    uint64_t *wires;                   /* [page_count]: bytes of a slot for what other ranks send and get of a page's sum */
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t *plain;                /* [page_count + 1]: plain pages before this one */

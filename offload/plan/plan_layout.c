@@ -215,7 +215,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
-    grow(&k->wire, place->grad != ST_WHERE_NONE, st_program_wire_slot(program, p));
+    grow(&k->wire, place->grad != ST_WHERE_NONE, k->plan->sums->wires[p]);
 }
 
 /* Of a run that saves: where checkpoints have a page. */

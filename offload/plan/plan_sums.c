@@ -70,6 +70,7 @@ static void sum_exchanges(const struct st_plan *plan, struct st_plan_sums *sums)
         sums->gathered[i + 1] = sums->gathered[i] + st_program_gathered_bytes(&plan->program, p, false);
         sums->regathered[i + 1] = sums->regathered[i] + st_program_gathered_bytes(&plan->program, p, true);
         sums->exchanged += exchanged_bytes(plan, p);
+        sums->wires[p] = st_program_wire_slot(&plan->program, p);
     }
 }
 
@@ -204,12 +205,13 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
     sums->regathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->regathered));
+    sums->wires = malloc(w->page_count * sizeof(*sums->wires));
     sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->plain == NULL || sums->by_kind == NULL || sums->kind_end == NULL || sums->run_end == NULL ||
         sums->piece_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL || sums->state_largest == NULL ||
-        sums->gathered == NULL || sums->regathered == NULL || st_plan_early_make(plan, &sums->mix) != STRATA_OK ||
-        st_plan_kinds_find(plan, sums) != STRATA_OK)
+        sums->gathered == NULL || sums->regathered == NULL || sums->wires == NULL ||
+        st_plan_early_make(plan, &sums->mix) != STRATA_OK || st_plan_kinds_find(plan, sums) != STRATA_OK)
         return st_nomem(0);
     sums->plain[0] = 0;
     for (uint32_t p = 0; p < w->page_count; p++)
@@ -241,6 +243,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     free(sums->page_largest);
     free(sums->gathered);
     free(sums->regathered);
+    free(sums->wires);
     free(sums->state_bytes);
     free(sums->state_largest);
     free(sums);
