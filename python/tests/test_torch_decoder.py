@@ -3,6 +3,7 @@ Skipped without torch, transformers and accelerate."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -28,7 +29,7 @@ import strata
 import strata.torch
 from strata.torch.decoder import NotPlain
 
-from .common import InScratch, flip
+from .common import InScratch, flip, python
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96,
@@ -107,6 +108,46 @@ class Decoder(InScratch):
         self.assertEqual(len(ours), len(theirs))
         for one, other in zip(ours, theirs):
             self.assertAlmostEqual(one, other, delta=relative * abs(other))
+
+    def test_what_a_killed_run_leaves_goes_with_the_next(self) -> None:
+        """Its weights, where it is killed as it begins."""
+        place, others = self.scratch / "killed", self.scratch / "of-others"
+        place.mkdir()
+        others.mkdir()
+        (others / "owner").touch()
+        script = """if True:
+            import os, signal, sys, tempfile
+            tempfile.tempdir = sys.argv[1]
+            import python.tests.test_torch_decoder as t
+            from unittest import mock
+            def planned(*what):
+                print(*sorted(os.listdir(sys.argv[1] + "/" + os.listdir(sys.argv[1])[0] + "/model")))
+                sys.stdout.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            with mock.patch("strata.torch.decoder.Plan", planned):
+                t.engine(t.llama())
+        """
+        told = python(script, str(place)).stdout
+        self.assertIn("model.safetensors", told)
+        left = [path.name for path in place.iterdir() if path.name.startswith("strata-")]
+        self.assertEqual(len(left), 1)
+        (place / "strata-decoder-link").symlink_to(others)
+        os.mkfifo(place / "fifo")
+        (place / "strata-decoder-fifo").mkdir()
+        (place / "fifo").rename(place / "strata-decoder-fifo" / "owner")
+        with mock.patch("tempfile.tempdir", str(place)):
+            one, other = engine(llama()), engine(llama())  # the second leaves the first one's
+            names = {path.name for path in place.iterdir() if path.name.startswith("strata-")}
+            self.assertEqual((len(names), names & set(left)), (4, set()))
+            one.destroy()
+            other.destroy()
+            del one, other
+            gc.collect()
+        self.assertEqual(
+            {path.name for path in place.iterdir() if path.name.startswith("strata-")},
+            {"strata-decoder-link", "strata-decoder-fifo"},
+        )
+        self.assertEqual(os.listdir(others), ["owner"])
 
     def test_a_loss_of_evaluation_mode_is_refused_at_backward(self) -> None:
         """As of a model of from_pretrained(), which is in that mode."""

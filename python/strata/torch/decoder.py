@@ -14,7 +14,6 @@ import inspect
 import json
 import logging
 import os
-import shutil
 import tempfile
 import threading
 import weakref
@@ -31,6 +30,7 @@ from .._calls import Stop, _signals_blocked, blocked
 from .._handles import Config, EngineHandle, Machine, Model, Plan, open_config
 from .._library import Library
 from .._report import abi, got
+from .._scratch import own_directory, removing
 from ..errors import Error
 from ..layers import Layers, Step
 from .hooks import Hook, Overlap
@@ -120,8 +120,9 @@ class Decoder(Layers):
         self._turn: Any = None  # what the library waits for: a struct strata_turn
         self._result: Any = None  # of the step that has ended
         self._running = False
-        directory = tempfile.mkdtemp(prefix="strata-decoder-")  # what a checkpoint has beside its weights comes from there
-        self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        made, owner = own_directory("strata-decoder-", tempfile.gettempdir())
+        self._remove = removing(self, made, owner)
+        directory = os.path.join(made, "model")  # what a checkpoint has beside its weights comes from there
         module.config.save_pretrained(directory)  # type: ignore[operator, union-attr]
 
         def open_model(use: str, path: str) -> Model:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import torch
 
 from ..._handles import Named, file_of
 from ..._report import abi, got
+from ..._scratch import own_directory, removing
 from ...errors import Error
 from ...files import latest_of
 from ...layers import Step
@@ -59,7 +58,7 @@ class DeepSpeedEngine(Engine):
             where, owner = _scratch()
             changes["strata.keep"] = 1  # what is linked elsewhere needs no second one here
             if owner is not None:
-                self._scratch = weakref.finalize(self, _remove, where, owner)
+                self._scratch = removing(self, where, owner)
         own = {key: value for key, value in config.items() if key != "scheduler"}  # which is Python's
         here = Named.of(own, file_of(config))
         super().__init__(module, here, save=where, overrides=changes, allow_unknown=True, **what)
@@ -380,30 +379,7 @@ def _scratch() -> tuple[str, int | None]:
     made: list[Any] = [""]
     owner = None
     if comm.get_rank() == 0:
-        made[0], owner = _own_directory(os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir())
+        made[0], owner = own_directory(".strata-", os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir())
     if comm.get_world_size() > 1:
         torch.distributed.broadcast_object_list(made)
     return made[0], owner
-
-
-def _own_directory(place: str) -> tuple[str, int]:
-    """A new directory, after those whose process is gone are removed: a lock on a file in each says whether it lives."""
-    for left in Path(place).glob(f"{_PREFIX}*/{_OWNER}"):
-        with suppress(OSError), open(left) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left.parent, ignore_errors=True)
-    made = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
-    new = os.path.join(made, "new")
-    owner = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    with suppress(OSError):  # a file system without locks, on which nothing is removed either
-        fcntl.flock(owner, fcntl.LOCK_EX)
-    os.rename(new, os.path.join(made, _OWNER))  # nobody finds it before it is locked
-    return made, owner
-
-
-def _remove(made: str, owner: int) -> None:
-    shutil.rmtree(made, ignore_errors=True)
-    os.close(owner)
-
-
-_PREFIX, _OWNER = ".strata-", "owner"
