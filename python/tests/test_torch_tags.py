@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import logging
@@ -13,6 +14,7 @@ import threading
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 if importlib.util.find_spec("torch") is None:
     print("torch is not installed")
@@ -159,11 +161,18 @@ class Tags(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         told = [json.loads((self.scratch / f"{rank}.json").read_text()) for rank in range(2)]
-        for mine, words in zip(told[0], ("names that directory", "latest is a name", "is no directory", "rank 1 has failed")):
-            self.assertIn(words, mine)
-        for mine, words in zip(told[1], ("names that directory", "latest is a name", "rank 0 has failed", "cannot be saved")):
-            self.assertIn(words, mine)
+        for refused, expected in zip(told, OF_RANKS):
+            self.assertEqual(len(refused), len(expected), refused)
+            for mine, words in zip(refused, expected):
+                self.assertIn(words, mine)
         self.assertEqual(sorted(os.listdir(self.runs)), ["good", "latest", "notes"])
+
+
+# What each of two ranks says of the same tags, and of a full disk.
+OF_RANKS = (
+    ("names that directory", "latest is a name", "is no directory", "rank 1 has failed", "the disk is full"),
+    ("names that directory", "latest is a name", "rank 0 has failed", "cannot be saved", "rank 0 has failed"),
+)
 
 
 def main_of_a_rank(scratch: Path) -> None:
@@ -180,6 +189,11 @@ def main_of_a_rank(scratch: Path) -> None:
             refusals.append(str(error))
         if rank == 0:
             (runs / "notes").write_text("of others")
+    with patch("strata.torch.saves._link", side_effect=OSError(errno.ENOSPC, "the disk is full")):  # rank 0 links
+        try:
+            engine.save_checkpoint(str(runs), "full")
+        except (OSError, RuntimeError) as error:
+            refusals.append(str(error))
     assert engine.load_checkpoint(str(runs))[0] == str(runs / "good")
     (scratch / f"{rank}.json").write_text(json.dumps(refusals))
     engine.destroy()

@@ -21,6 +21,7 @@ from ...files import latest_of
 from ...layers import Step
 from ...torch import Engine
 from ...torch.pages import cast_norms
+from ...torch.ranks import agree
 from .. import comm
 from .._install import absent, missing
 from .._settings import resolved, section
@@ -249,8 +250,12 @@ class DeepSpeedEngine(Engine):
             raise ValueError("save_checkpoint() needs a directory")
         tag = f"global_step{self.global_steps}" if tag is None else str(tag)
         self._save(save_dir, tag, lambda: self._own_state(client_state), save_latest)
-        self.saved(wait=not section(self.config, "checkpoint", "writer").get("decoupled"))
-        comm.barrier()  # until rank 0 has linked it
+        error: Exception | None = None
+        try:
+            self.saved(wait=not section(self.config, "checkpoint", "writer").get("decoupled"))
+        except Exception as told:
+            error = told
+        agree(self._layers.comm, error, "a checkpoint that is saved")  # rank 0 has linked it
         return True
 
     def _own_state(self, client_state: Mapping[str, Any] | None) -> dict[str, Any]:
