@@ -201,7 +201,8 @@ TEST(what_became_of_early_updates_is_told)
     early = (struct strata_engine_info){
         .early_made = 3, .early_kept = 1, .early_redone = 2, .redone_bytes = 2048, .wasted_bytes = 1024};
     text = block_with(&plan, 0, 0, &early);
-    must_hold(text, "\n  early updates in 3 of the steps: kept in 1, made again in 2 (2.00 KiB, and 1.00 KiB written to nvme for "
+    must_hold(text, "\n  early updates in 3 of the steps: kept in 1, made again in 2 (after clipped or skipped "
+                    "steps, saves and the end: 2.00 KiB; 1.00 KiB written to nvme for "
                     "nothing); strata.clip_rate 0.67 makes a plan for so few that are kept\n");
     free(text);
 }

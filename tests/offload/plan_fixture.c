@@ -264,6 +264,13 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
     plan_workload(w, &s, frozen);
 }
 
+void plan_random_training(struct st_workload *w, struct plan_draws *draws)
+{
+    plan_random_workload(w, draws, true);
+    w->generate = false;
+    w->experts = 0; /* all slices come */
+}
+
 /* A page of one or two groups, for the layer added last. */
 static void random_page(struct st_workload *w, struct plan_draws *draws, unsigned flags)
 {

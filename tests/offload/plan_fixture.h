@@ -34,6 +34,8 @@ void plan_workload(struct st_workload *w, const struct plan_sizes *sizes, const 
 
 /** Random in every respect; `tiny`: at most 4 blocks and few pages and chunks. */
 void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool tiny);
+/** The same, tiny, and never one of generation, which trains nothing. */
+void plan_random_training(struct st_workload *w, struct plan_draws *draws);
 /** A stranger's list of layers: without a vocabulary, with any number of pages in a layer, some used by several. */
 void plan_random_layers(struct st_workload *w, struct plan_draws *draws);
 /** Whether several layers add to one page's sum: then accumulation is horizontal. */

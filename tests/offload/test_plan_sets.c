@@ -119,7 +119,7 @@ TEST(the_set_follows_from_workload_and_chunks)
         uint32_t moments, ranks, rank, stage;
 
         snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
-        plan_random_workload(&c.w, &draws, true);
+        plan_random_training(&c.w, &draws);
         draw_policy(&c, &draws);
         chunk_elems = c.policy.chunk_elems, moments = c.policy.moments, format = c.policy.moment_format;
         ranks = c.policy.ranks, rank = c.policy.rank, stage = c.policy.stage;
@@ -211,7 +211,7 @@ TEST(saving_adds_its_ops_alone)
         struct st_plan *saves, *plain;
 
         snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
-        plan_random_workload(&c.w, &draws, true);
+        plan_random_training(&c.w, &draws);
         draw_policy(&c, &draws);
         draw_capacities(&c, &draws);
         c.machine.capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
@@ -274,7 +274,7 @@ TEST(a_save_costs_its_bytes_at_most)
         double save, most, with, without;
 
         snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
-        plan_random_workload(&c.w, &draws, true);
+        plan_random_training(&c.w, &draws);
         draw_policy(&c, &draws);
         c.policy.ranks = 1; /* what ranks exchange is no cost of a save */
         draw_capacities(&c, &draws);

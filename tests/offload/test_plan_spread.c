@@ -370,7 +370,7 @@ static struct st_plan *random_plan(uint64_t seed)
     char what[32];
 
     snprintf(what, sizeof(what), "seed %llu", (unsigned long long)seed);
-    plan_random_workload(&w, &draws, true);
+    plan_random_training(&w, &draws);
     plan_random_policy(&policy, &draws, &w);
     policy.optimizer_tier = STRATA_TIER_NVME;
     policy.forward_only = false;
