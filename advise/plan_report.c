@@ -478,7 +478,7 @@ static void put_world(struct st_json_writer *w, const struct st_case *of)
 static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
-    st_json_put_string(w, "update", plan->policy.early != 0 ? "speculative" : st_update_name(plan->policy.update));
+    st_json_put_string(w, "update", st_update_name(st_policy_update(&plan->policy)));
     if (plan->policy.early != 0)
         st_json_put_u64(w, "early_pages", plan->program.early_pages);
     st_json_put_string(w, "accumulation", plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");

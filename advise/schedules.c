@@ -66,11 +66,6 @@ static strata_status plan_schedule(void *ctx, uint64_t index)
     return out->status == STRATA_E_NOMEM ? out->status : STRATA_OK;
 }
 
-static enum st_update_policy update_of(const struct st_policy *policy)
-{
-    return policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
-}
-
 /* Nobody speculates where nothing waits for the norm, or no state crosses a link. */
 static bool may_speculate(const struct st_case *of)
 {
@@ -95,7 +90,7 @@ static strata_status plan_schedules(struct schedules *s, const struct st_case *o
         if (updates[i / 2] == ST_UPDATE_SPECULATIVE && !may_speculate(of))
             continue;
         *c = (struct schedule){.update = updates[i / 2], .accumulation = orders[i % 2]};
-        c->chosen = c->update == update_of(&of->plan->policy) && c->accumulation == of->plan->decided.accumulation;
+        c->chosen = c->update == st_policy_update(&of->plan->policy) && c->accumulation == of->plan->decided.accumulation;
         if (c->chosen)
             s->chosen = c;
         s->count += both || c->accumulation == of->plan->decided.accumulation;
@@ -124,7 +119,7 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
         return NULL;
     if (c->update == ST_UPDATE_SPECULATIVE)
         return "strata.update auto does not choose it unless strata.clip_rate is given: set that, or speculative";
-    if (policy->update != ST_UPDATE_AUTO && update_of(policy) != c->update)
+    if (policy->update != ST_UPDATE_AUTO && st_policy_update(policy) != c->update)
         return "strata.update says otherwise";
     if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)
         return "strata.accumulation says otherwise";

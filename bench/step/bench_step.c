@@ -176,7 +176,7 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
     static const enum st_update_policy others[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool accumulates = b->of->workload.grad_accum > 1;
-    const enum st_update_policy own = policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
+    const enum st_update_policy own = st_policy_update(policy);
     uint32_t count = 0;
 
     out[count++] = (struct variant){.update = own, .accumulation = policy->accumulation};

@@ -70,4 +70,10 @@ struct st_policy {
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 
+/* In a configuration's words. */
+static inline enum st_update_policy st_policy_update(const struct st_policy *policy)
+{
+    return policy->early != 0 ? ST_UPDATE_SPECULATIVE : policy->update;
+}
+
 #endif
