@@ -22,7 +22,8 @@ void st_predict(struct st_prediction *out, const struct st_plan *plan, const str
         out->save_adds_seconds = (double)NAN;
     if (out->simulated) {
         out->seconds = out->sim.seconds;
-        out->has_early = program->early_pages > 0 && st_early_forecast_make(&out->early, program, machine) == STRATA_OK;
+        out->has_early =
+            program->early_pages > 0 && st_early_forecast_make(&out->early, out->sim.seconds, program, machine) == STRATA_OK;
         if (out->has_early)
             out->seconds = st_early_forecast_mean(&out->early, plan->policy.clip_rate);
         return;

@@ -3,17 +3,15 @@
 
 #include "offload/simulate/simulate.h"
 
-strata_status st_early_forecast_make(struct st_early_forecast *out, const struct st_program *program,
+strata_status st_early_forecast_make(struct st_early_forecast *out, double kept, const struct st_program *program,
                                      const struct st_machine *machine)
 {
     struct st_scratch scratch = {0};
-    struct st_simulation sim;
-    strata_status st;
+    strata_status st = st_simulate_redo(&out->redo_adds, program, machine);
 
-    if ((st = st_simulate(&sim, program, machine)) == STRATA_OK &&
-        (st = st_simulate_redo(&out->redo_adds, program, machine)) == STRATA_OK)
+    if (st == STRATA_OK)
         st = st_simulate_beside(&out->gated, program, machine, ST_PHASE_REDO | ST_PHASE_LATE, &scratch);
-    out->kept = sim.seconds;
+    out->kept = kept;
     st_scratch_free(&scratch);
     return st;
 }

@@ -13,8 +13,8 @@ struct st_early_forecast {
     double gated;     /* a steady step of a run in which none makes updates early */
 };
 
-/** Of a program that can make some.  As st_simulate(). */
-strata_status st_early_forecast_make(struct st_early_forecast *out, const struct st_program *program,
+/** Of a program that can make some, whose steady step st_simulate() has found to take `kept` seconds.  Errors as there. */
+strata_status st_early_forecast_make(struct st_early_forecast *out, double kept, const struct st_program *program,
                                      const struct st_machine *machine);
 
 /** Up to what chance of being clipped a step is the faster for making updates early: st_engine_opts.early_most. */

@@ -62,7 +62,7 @@ static double seconds_of(const struct st_machine *m, const struct st_policy *pol
     assert_int_equal(st_simulate(&s, &plan->program, m), STRATA_OK);
     seconds = s.seconds;
     if (*pages > 0) {
-        assert_int_equal(st_early_forecast_make(&f, &plan->program, m), STRATA_OK);
+        assert_int_equal(st_early_forecast_make(&f, s.seconds, &plan->program, m), STRATA_OK);
         assert_true(f.kept == s.seconds && f.gated > 0 && f.redo_adds >= 0);
         assert_true(st_early_forecast_mean(&f, 0) <= f.gated);
         seconds = st_early_forecast_mean(&f, policy->clip_rate);
