@@ -221,7 +221,7 @@ strata_status st_cpu_experts_bias_backward(struct st_device *dev, const struct s
     return STRATA_OK;
 }
 
-static void cast_item(void *ctx, uint64_t index, uint32_t worker)
+static void scale_item(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct routed_job *job = ctx;
     const struct st_expert_cast *c = job->cast;
@@ -230,20 +230,23 @@ static void cast_item(void *ctx, uint64_t index, uint32_t worker)
     const void *from = st_elem(job->x, r.first * c->cols, c->from);
 
     (void)worker;
-    if (c->to == c->from)
-        job->ops->scale(to, from, c->factor, r.count * c->cols, STRATA_F32);
-    else if (c->to == STRATA_F32)
-        job->ops->widen_rows(to, c->cols, from, c->cols, (uint32_t)r.count, c->cols, c->from);
-    else
-        job->ops->round_rows(to, c->cols, from, c->cols, (uint32_t)r.count, c->cols, c->to);
+    job->ops->scale(to, from, c->factor, r.count * c->cols, STRATA_F32);
 }
 
 strata_status st_cpu_experts_cast(struct st_device *dev, const struct st_expert_cast *cast, void *to, const void *from,
                                   const int32_t *offsets)
 {
     struct routed_job job = {.cast = cast, .y = to, .x = from};
+    const uint64_t rows = rows_of(&cast->of, offsets);
+    const struct st_cast plain = {.to = cast->to,
+                                  .from = cast->from,
+                                  .rows = (uint32_t)rows,
+                                  .cols = cast->cols,
+                                  .to_stride = cast->cols,
+                                  .from_stride = cast->cols};
 
-    return run(dev, &job, cast_item, rows_of(&cast->of, offsets), st_rows_per_item(cast->cols));
+    return cast->to == cast->from ? run(dev, &job, scale_item, rows, st_rows_per_item(cast->cols))
+                                  : st_cpu_cast(dev, &plain, to, from);
 }
 
 /* --- gates --- */
